@@ -166,14 +166,18 @@ func (x routedRequest) takeConversation() (id string, o *wire.Outline, err error
 	return id, o, err
 }
 
+// needConversationID refuses a request whose path names no conversation.
+func needConversationID(c *gin.Context) {
+	if !conversationID.MatchString(c.Param("id")) {
+		c.Abort()
+		refuseRoute(c, http.StatusBadRequest, badConversationID)
+	}
+}
+
 // eraseConversation forgets a conversation of the caller's on all its routes. One that is
 // unknown is erased, too.
 func (s *Server) eraseConversation(c *gin.Context) {
 	id := c.Param("id")
-	if !conversationID.MatchString(id) {
-		refuseRoute(c, http.StatusBadRequest, badConversationID)
-		return
-	}
 	err := errors.Join(s.ledger.Forget(c.Request.Context(), caller(c.Request), id),
 		s.eraseSessions(c.Request.Context(), caller(c.Request), id))
 	if err != nil {
@@ -232,10 +236,6 @@ const maxKeep = 8 * 24 * time.Hour
 // is unknown is kept from its first turn on.
 func (s *Server) keepConversation(c *gin.Context) {
 	id := c.Param("id")
-	if !conversationID.MatchString(id) {
-		refuseRoute(c, http.StatusBadRequest, badConversationID)
-		return
-	}
 	var req struct {
 		Until int64 `json:"until"`
 	}

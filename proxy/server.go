@@ -171,8 +171,8 @@ func (s *Server) routes() http.Handler {
 	s.endpoints(e.Group("/teammate/:name", s.checkTeammate), scopeTeammate, s.teammate)
 
 	e.DELETE("/v1/conversations", s.eraseTenant)
-	e.DELETE("/v1/conversations/:id", s.eraseConversation)
-	e.PUT("/v1/conversations/:id/keep", s.keepConversation)
+	e.DELETE("/v1/conversations/:id", needConversationID, s.eraseConversation)
+	e.PUT("/v1/conversations/:id/keep", needConversationID, s.keepConversation)
 	admin := e.Group("/admin", operatorsOnly)
 	admin.GET("/backend", s.showBackend)
 	admin.PUT("/backend", s.switchBackend)

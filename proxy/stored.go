@@ -305,35 +305,26 @@ type shownItem struct {
 func shownItems(r *ledger.Response) []shownItem {
 	var items []shownItem
 	for i, v := range gjson.ParseBytes(r.Input).Array()[r.Own:] {
-		kind := cmp.Or(v.Get("type").Str, "message")
-		id := v.Get("id").Str
-		var extra []byte
-		add := func(name string, value []byte) {
-			extra = slices.Concat(extra, wire.Quote(name), []byte(":"), value, []byte(","))
-		}
-		o := &wire.Outline{Body: []byte(v.Raw)}
-		members := o.Object(wire.Span{End: len(o.Body)})
-		var e wire.Edits
-		if id == "" {
+		own := struct {
+			ID      string         `json:"id"`
+			Type    string         `json:"type"`
+			Content jsontext.Value `json:"content,omitzero"`
+		}{ID: v.Get("id").Str, Type: cmp.Or(v.Get("type").Str, "message")}
+		if own.ID == "" {
 			prefix := map[string]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_",
-				"custom_tool_call": "ctc_"}[kind]
-			id = cmp.Or(prefix, "item_") + strings.TrimPrefix(r.ID, "resp_") + "_in" + strconv.Itoa(i)
-			e.RemoveMembers(members, "id")
-			add("id", wire.Quote(id))
+				"custom_tool_call": "ctc_"}[own.Type]
+			own.ID = cmp.Or(prefix, "item_") + strings.TrimPrefix(r.ID, "resp_") + "_in" + strconv.Itoa(i)
 		}
-		if !v.Get("type").Exists() {
-			add("type", wire.Quote(kind))
-		}
-		if text := v.Get("content"); kind == "message" && text.Type == gjson.String {
+		if text := v.Get("content"); own.Type == "message" && text.Type == gjson.String {
 			part := "input_text"
 			if v.Get("role").Str == wire.RoleAssistant {
 				part = "output_text"
 			}
-			e.Replace(members.Get("content"), slices.Concat([]byte(`[{"type":`), wire.Quote(part), []byte(`,"text":`),
-				wire.Quote(text.Str), []byte("}]")))
+			own.Content = slices.Concat([]byte(`[{"type":`), wire.Quote(part), []byte(`,"text":`), wire.Quote(text.Str),
+				[]byte("}]"))
 		}
-		item := e.Apply(o.Body)
-		items = append(items, shownItem{id, slices.Concat([]byte("{"), extra, bytes.TrimSpace(item)[1:])})
+		head, _ := wire.Marshal(own) // strings and checked JSON always encode
+		items = append(items, shownItem{own.ID, wire.Merged(head, []byte(v.Raw))})
 	}
 	return items
 }

@@ -31,9 +31,6 @@ type Conn struct {
 // Go runs f beside the connection; its end waits for it.
 func (c *Conn) Go(f func()) { c.tasks.Go(f) }
 
-// Context ends with the connection.
-func (c *Conn) Context() context.Context { return c.ctx }
-
 // Close ends the connection.
 func (c *Conn) Close() {
 	c.mu.Lock()

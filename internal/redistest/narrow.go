@@ -2,8 +2,6 @@ package redistest
 
 import (
 	"bytes"
-	"io"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +12,8 @@ import (
 // Narrow is a way to a server that can hold back the requests with one command, so that a
 // client that takes it is behind for as long as a test wants.
 type Narrow struct {
-	target, command string
-	client          *redis.Client
+	command string
+	client  *redis.Client
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -25,25 +23,11 @@ type Narrow struct {
 // Narrow opens a way that is open until it is closed, for requests with a command in
 // lower case. It ends with the test.
 func (s *Server) Narrow(t testing.TB, command string) *Narrow {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &Narrow{target: s.Addr, command: command}
+	n := &Narrow{command: command}
 	n.changed = sync.NewCond(&n.mu)
-	n.client = redis.NewClient(&redis.Options{Addr: listener.Addr().String(), ContextTimeoutEnabled: true,
+	n.client = redis.NewClient(&redis.Options{Addr: s.forward(t, n.wait, pass), ContextTimeoutEnabled: true,
 		ReadTimeout: time.Minute})
-	var serving sync.WaitGroup
-	t.Cleanup(func() { n.Open(); n.client.Close(); listener.Close(); serving.Wait() })
-	serving.Go(func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { n.serve(c) })
-		}
-	})
+	t.Cleanup(func() { n.Open(); n.client.Close() })
 	return n
 }
 
@@ -63,33 +47,11 @@ func (n *Narrow) set(closed bool) {
 	n.changed.Broadcast()
 }
 
-func (n *Narrow) serve(c net.Conn) {
-	defer c.Close()
-	server, err := net.Dial("tcp", n.target)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() { // ends with either connection
-		defer server.Close()
-		for b := make([]byte, 16<<10); ; {
-			k, err := c.Read(b)
-			if err == nil {
-				n.wait(b[:k])
-				_, err = server.Write(b[:k])
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	_, _ = io.Copy(c, server)
-}
-
-func (n *Narrow) wait(request []byte) {
+func (n *Narrow) wait(request []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for n.closed && bytes.Contains(bytes.ToLower(request), []byte(n.command)) {
 		n.changed.Wait()
 	}
+	return true
 }

@@ -41,19 +41,25 @@ func StartSentinel(t testing.TB) *Sentinel {
 	for range 3 {
 		s.guards = append(s.guards, startGuard(t, s.Master.Addr))
 	}
+	s.await(ctx, "the sentinels to know each other", func(client *redis.SentinelClient) error {
+		m, err := client.Master(ctx, MasterName).Result()
+		if err == nil && (m["flags"] != "master" || m["num-slaves"] != "1" || m["num-other-sentinels"] != "2") {
+			err = fmt.Errorf("one sees a %s with %s replicas and %s sentinels", m["flags"], m["num-slaves"],
+				m["num-other-sentinels"])
+		}
+		return err
+	})
+	return s
+}
+
+// await polls each sentinel until check finds nothing wrong.
+func (s *Sentinel) await(ctx context.Context, what string, check func(*redis.SentinelClient) error) {
+	s.t.Helper()
 	for _, g := range s.guards {
 		client := redis.NewSentinelClient(&redis.Options{Addr: g.Addr})
-		await(ctx, t, "the sentinels to know each other", func() error {
-			m, err := client.Master(ctx, MasterName).Result()
-			if err == nil && (m["flags"] != "master" || m["num-slaves"] != "1" || m["num-other-sentinels"] != "2") {
-				err = fmt.Errorf("one sees a %s with %s replicas and %s sentinels", m["flags"], m["num-slaves"],
-					m["num-other-sentinels"])
-			}
-			return err
-		})
+		await(ctx, s.t, what, func() error { return check(client) })
 		_ = client.Close()
 	}
-	return s
 }
 
 // startGuard starts one sentinel.
@@ -125,15 +131,11 @@ func (s *Sentinel) Failover() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, port, _ := net.SplitHostPort(s.Replica.Addr)
-	for _, g := range s.guards {
-		client := redis.NewSentinelClient(&redis.Options{Addr: g.Addr})
-		await(ctx, s.t, "the failover", func() error {
-			addr, err := client.GetMasterAddrByName(ctx, MasterName).Result()
-			if err == nil && (len(addr) != 2 || addr[1] != port) {
-				err = fmt.Errorf("the master is still %v", addr)
-			}
-			return err
-		})
-		_ = client.Close()
-	}
+	s.await(ctx, "the failover", func(client *redis.SentinelClient) error {
+		addr, err := client.GetMasterAddrByName(ctx, MasterName).Result()
+		if err == nil && (len(addr) != 2 || addr[1] != port) {
+			err = fmt.Errorf("the master is still %v", addr)
+		}
+		return err
+	})
 }

@@ -156,7 +156,6 @@ type ToolIDs int
 const (
 	OpenAIIDs  ToolIDs = iota // call_ and 24 letters and digits; at most 40 characters are accepted
 	MistralIDs                // exactly 9 letters and digits
-	AnyIDs                    // like OpenAIIDs, of any length
 )
 
 // Replay is a vendor's treatment of reasoning_content in the history.

@@ -176,21 +176,13 @@ func (a *ChatAnswer) finishWith(dst []byte, stop string) ([]byte, error) {
 	if a.finish != "" {
 		return dst, nil
 	}
-	switch wire.EndingOf(stop) {
-	case wire.EndFailed:
+	ending := wire.EndingOf(stop)
+	if ending == wire.EndFailed {
 		return dst, wire.FailedEnding(stop)
-	case wire.EndStopped:
-		a.finish = finishStop
-	case wire.EndLength, wire.EndWindow:
-		a.finish = finishLength
-	case wire.EndFilter:
-		a.finish = finishFilter
-	case wire.EndTools:
+	}
+	a.finish = cmp.Or(endingWords[ending], finishStop)
+	if ending == wire.EndTurn && len(a.calls) > 0 { // some imitators of Anthropic end a call like this
 		a.finish = finishTools
-	case wire.EndTurn: // some imitators of Anthropic end a call like this
-		if a.finish = finishStop; len(a.calls) > 0 {
-			a.finish = finishTools
-		}
 	}
 	if a.options.Stream {
 		dst = join(append(dst, a.head...), `{"index":0,"delta":{},"finish_reason":"`, a.finish, "\"}]}\n\n")

@@ -42,17 +42,14 @@ func ChatRequest(body []byte, o Options) (Translated, error) {
 		return Translated{}, err
 	}
 	for _, t := range in.Tools {
-		f := function{t.Name, t.Description, t.InputSchema, t.Strict}
-		out.Tools = append(out.Tools, tool{Type: functionTool, Function: f})
+		f := wire.ChatFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema, Strict: t.Strict}
+		out.Tools = append(out.Tools, wire.ChatTool{Type: functionTool, Function: f})
 	}
-	if len(in.Tools) > 0 && in.ToolChoice != nil {
-		choice := tool{Type: functionTool, Function: function{Name: in.ToolChoice.Name}}
-		if out.ToolChoice, err = in.ToolChoice.OpenAI(choice); err != nil {
-			return Translated{}, err
-		}
-		if in.ToolChoice.DisableParallel {
-			out.ParallelToolCalls = new(bool)
-		}
+	out.ToolChoice, out.ParallelToolCalls, err = in.OpenAIChoice(func(name string) any {
+		return wire.ChatTool{Type: functionTool, Function: wire.ChatFunction{Name: name}}
+	})
+	if err != nil {
+		return Translated{}, err
 	}
 	out.MaxTokens = in.MaxTokens // the last hop renames it for vendors that use another name
 	if in.Stream {
@@ -82,16 +79,16 @@ func ChatCarries(files bool) []string {
 	return kinds
 }
 
-func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool, err error) {
+func chatMessages(in wire.Request, files bool) (out []wire.ChatMessage, replaced bool, err error) {
 	if s := in.System.Text("\n\n"); s != "" {
-		out = append(out, chatMessage{Role: wire.RoleSystem, Content: textContent(s)})
+		out = append(out, wire.ChatMessage{Role: wire.RoleSystem, Content: wire.ChatText(s)})
 	}
 	for i, m := range in.Messages {
-		var added []chatMessage
+		var added []wire.ChatMessage
 		var stood bool
 		switch m.Role {
 		case wire.RoleSystem:
-			added = []chatMessage{{Role: wire.RoleSystem, Content: textContent(m.Content.Text("\n\n"))}}
+			added = []wire.ChatMessage{{Role: wire.RoleSystem, Content: wire.ChatText(m.Content.Text("\n\n"))}}
 		case wire.RoleUser:
 			added, stood = userMessages(m.Content, files)
 		case wire.RoleAssistant:
@@ -111,88 +108,86 @@ func chatMessages(in wire.Request, files bool) (out []chatMessage, replaced bool
 // wants them directly behind the calls. Images and files in a result follow in the user's message,
 // since a tool message can only hold text. With files, see Options, a text replaces them, because a message of the user
 // after the results would be a new one. replaced reports whether a text replaces anything.
-func userMessages(blocks wire.Content, files bool) (results []chatMessage, replaced bool) {
-	var parts content
+func userMessages(blocks wire.Content, files bool) (results []wire.ChatMessage, replaced bool) {
+	var parts wire.ChatContent
 	for _, b := range blocks {
 		if b.Type != wire.ToolResultBlock {
 			p, ok := userPart(b, files)
 			parts, replaced = append(parts, p), replaced || !ok
 			continue
 		}
-		var words content
+		var words wire.ChatContent
 		for _, inner := range b.Content {
 			p, ok := userPart(inner, files)
 			switch {
-			case p.Type == textPart:
+			case p.Type == wire.TextBlock:
 				words = append(words, p)
 			case files:
-				words, ok = append(words, part{Type: textPart, Text: inner.StandIn()}), false
+				words, ok = append(words, wire.ChatPart{Type: wire.TextBlock, Text: inner.StandIn()}), false
 			default:
 				parts = append(parts, p)
 			}
 			replaced = replaced || !ok
 		}
-		text := words.text("\n")
+		text := words.Text("\n")
 		if b.IsError {
 			text = strings.TrimSpace("(error) " + text)
 		}
-		results = append(results, chatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: textContent(text)})
+		results = append(results, wire.ChatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: wire.ChatText(text)})
 	}
 	if len(parts) > 0 {
-		results = append(results, chatMessage{Role: wire.RoleUser, Content: compact(parts)})
+		results = append(results, wire.ChatMessage{Role: wire.RoleUser, Content: compact(parts)})
 	}
 	return results, replaced
 }
 
 // compact makes one string of parts that are all text, because many backends accept nothing else.
-func compact(parts content) content {
-	if slices.ContainsFunc(parts, func(p part) bool { return p.Type != textPart }) {
+func compact(parts wire.ChatContent) wire.ChatContent {
+	if slices.ContainsFunc(parts, func(p wire.ChatPart) bool { return p.Type != wire.TextBlock }) {
 		return parts
 	}
-	return textContent(parts.text("\n"))
+	return wire.ChatText(parts.Text("\n"))
 }
 
 // userPart translates a block. ok is false if a text replaces it.
-func userPart(b wire.Block, files bool) (p part, ok bool) {
+func userPart(b wire.Block, files bool) (p wire.ChatPart, ok bool) {
 	switch kind := b.SourceKind(); {
 	case kind == wire.TextBlock:
-		return part{Type: textPart, Text: b.Text}, true
+		return wire.ChatPart{Type: wire.TextBlock, Text: b.Text}, true
 	case kind == wire.DocumentText:
-		return part{Type: textPart, Text: b.Source.Data}, true
-	case kind == wire.ImageBlock+"/base64":
-		return part{Type: imagePart, ImageURL: &imageURL{"data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, true
-	case kind == wire.ImageBlock+"/url":
-		return part{Type: imagePart, ImageURL: &imageURL{b.Source.URL}}, true
+		return wire.ChatPart{Type: wire.TextBlock, Text: b.Source.Data}, true
+	case kind == wire.ImageBlock+"/base64", kind == wire.ImageBlock+"/url":
+		return wire.ChatPart{Type: imagePart, ImageURL: &wire.ChatImage{URL: b.Source.Address()}}, true
 	case kind == wire.DocumentBlock+"/base64" && files:
-		return part{Type: filePart, File: &file{Name: cmp.Or(b.Title, "document.pdf"),
-			Data: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}}, true
+		return wire.ChatPart{Type: wire.FileContent, File: &wire.ChatFile{Name: cmp.Or(b.Title, "document.pdf"),
+			Data: b.Source.Address()}}, true
 	}
-	return part{Type: textPart, Text: b.StandIn()}, false
+	return wire.ChatPart{Type: wire.TextBlock, Text: b.StandIn()}, false
 }
 
 // assistantMessage drops thinking, which is of use only to the vendor that produced it. replaced reports whether a text
 // replaces anything.
-func assistantMessage(blocks wire.Content) (out []chatMessage, replaced bool) {
-	m := chatMessage{Role: wire.RoleAssistant}
-	var words content
+func assistantMessage(blocks wire.Content) (out []wire.ChatMessage, replaced bool) {
+	m := wire.ChatMessage{Role: wire.RoleAssistant}
+	var words wire.ChatContent
 	for _, b := range blocks {
 		switch b.Type {
 		case wire.TextBlock:
-			words = append(words, part{Type: textPart, Text: b.Text})
+			words = append(words, wire.ChatPart{Type: wire.TextBlock, Text: b.Text})
 		case wire.ToolUseBlock:
-			m.ToolCalls = append(m.ToolCalls, toolCall{
-				ID: b.ID, Type: functionTool, Function: functionCall{b.Name, string(b.Arguments())},
+			m.ToolCalls = append(m.ToolCalls, wire.ChatCall{
+				ID: b.ID, Type: functionTool, Function: wire.ChatCalled{Name: b.Name, Arguments: string(b.Arguments())},
 			})
 		case wire.ThinkingBlock, wire.RedactedBlock:
 		default:
-			words, replaced = append(words, part{Type: textPart, Text: b.StandIn()}), true
+			words, replaced = append(words, wire.ChatPart{Type: wire.TextBlock, Text: b.StandIn()}), true
 		}
 	}
-	if s := words.text(""); s != "" {
-		m.Content = textContent(s)
+	if s := words.Text(""); s != "" {
+		m.Content = wire.ChatText(s)
 	}
 	if m.Content == nil && m.ToolCalls == nil {
 		return nil, replaced
 	}
-	return []chatMessage{m}, replaced
+	return []wire.ChatMessage{m}, replaced
 }

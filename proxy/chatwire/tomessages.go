@@ -120,9 +120,9 @@ func DroppedMembers(members map[string]bool) []string {
 
 // droppedMembers are the members that translation maps, and out does not have.
 func (in request) droppedMembers(out wire.Request, o Options) []string {
-	strict := func(t tool) bool { return t.Function.Strict }
+	strict := func(t wire.ChatTool) bool { return t.Function.Strict }
 	return DroppedMembers(map[string]bool{
-		"messages.name": slices.ContainsFunc(in.Messages, func(m chatMessage) bool { return m.Name != "" }),
+		"messages.name": slices.ContainsFunc(in.Messages, func(m wire.ChatMessage) bool { return m.Name != "" }),
 		"reasoning_effort": in.ReasoningEffort != "" && in.ReasoningEffort != "none" && out.Thinking == nil &&
 			!o.Intermediate,
 		"temperature": in.Temperature != nil && out.Temperature == nil,
@@ -180,16 +180,13 @@ func Think(out *wire.Request, effort string, o Options) {
 // setEffort puts an effort beside the form of the answer.
 func setEffort(out *wire.Request, effort string) {
 	config := slices.Concat([]byte(`{"effort":`), wire.Quote(effort), []byte("}"))
-	if own := out.Other["output_config"]; own != nil {
-		config = slices.Concat(config[:len(config)-1], []byte(","), own[1:])
-	}
-	out.Other = map[string]jsontext.Value{"output_config": config}
+	out.Other = map[string]jsontext.Value{"output_config": wire.Merged(config, out.Other["output_config"])}
 }
 
 // history is the messages of a request that are translated.
 type history struct {
 	body       []byte
-	messages   []chatMessage
+	messages   []wire.ChatMessage
 	replaced   bool // see Translated
 	lastBlocks int  // blocks of the user's very last message
 }
@@ -215,7 +212,7 @@ func (h *history) turns() (system wire.Content, out []wire.Message, err error) {
 		role := wire.RoleUser
 		switch m.Role {
 		case wire.RoleSystem, wire.RoleDeveloper:
-			s := m.Content.text("\n")
+			s := m.Content.Text("\n")
 			if s == "" {
 				continue
 			}
@@ -275,7 +272,7 @@ func Join(out []wire.Message, role string, blocks wire.Content) []wire.Message {
 func (h *history) userBlocks(i, newest int) (wire.Content, error) {
 	var blocks wire.Content
 	for j, p := range h.messages[i].Content {
-		if p.Type == textPart && p.Text == "" {
+		if p.Type == wire.TextBlock && p.Text == "" {
 			continue
 		}
 		b, err := userBlock(p)
@@ -292,16 +289,16 @@ func (h *history) userBlocks(i, newest int) (wire.Content, error) {
 	return blocks, nil
 }
 
-func userBlock(p part) (wire.Block, error) {
+func userBlock(p wire.ChatPart) (wire.Block, error) {
 	switch p.Type {
-	case textPart:
+	case wire.TextBlock:
 		return wire.Block{Type: wire.TextBlock, Text: p.Text}, nil
 	case imagePart:
 		if p.ImageURL == nil {
 			return wire.Block{}, wire.Refuse("an image_url part needs image_url.url")
 		}
 		return Image(p.ImageURL.URL)
-	case filePart:
+	case wire.FileContent:
 		if p.File == nil || p.File.Data == "" {
 			return wire.Block{}, wire.Refuse("a file part needs file.file_data: files are not kept here, so there is no file_id")
 		}
@@ -356,15 +353,15 @@ func Document(name, url string) (wire.Block, error) {
 	return b, nil
 }
 
-func assistantBlocks(m chatMessage) wire.Content {
+func assistantBlocks(m wire.ChatMessage) wire.Content {
 	var blocks wire.Content
-	if s := m.Content.text("") + m.Refusal; s != "" {
+	if s := m.Content.Text("") + m.Refusal; s != "" {
 		blocks = append(blocks, wire.Block{Type: wire.TextBlock, Text: s})
 	}
 	for _, c := range m.ToolCalls {
 		if c.Custom != nil {
 			input := `{"input":` + string(wire.Quote(c.Custom.Input)) + `}`
-			c.Function = functionCall{Name: c.Custom.Name, Arguments: input}
+			c.Function = wire.ChatCalled{Name: c.Custom.Name, Arguments: input}
 		}
 		blocks = append(blocks, wire.Block{
 			Type: wire.ToolUseBlock, ID: c.ID, Name: c.Function.Name, Input: wire.InputObject(c.Function.Arguments),
@@ -383,13 +380,13 @@ func (h *history) resultBlocks(i int) (wire.Content, error) {
 }
 
 // messagesTools translates functions and custom tools. Of others only the type remains, see wire.Request.Functions.
-func messagesTools(in []tool, o Options) (out []wire.Tool, customs []string, err error) {
+func messagesTools(in []wire.ChatTool, o Options) (out []wire.Tool, customs []string, err error) {
 	for i, t := range in {
 		f := t.Function
 		switch {
 		case t.Type == customTool && t.Custom == nil:
 		case t.Type == customTool:
-			f = function{Name: t.Custom.Name, Description: CustomSays(t.Custom.Description, t.Custom.Format),
+			f = wire.ChatFunction{Name: t.Custom.Name, Description: CustomSays(t.Custom.Description, t.Custom.Format),
 				Parameters: CustomInput}
 			customs = append(customs, f.Name)
 		case t.Type == "":
@@ -428,19 +425,11 @@ func onlyFunctions(r *wire.Request) (ignored []string, err error) {
 
 // chatChosen is a choice of a tool, or of some.
 type chatChosen struct {
-	tool
+	wire.ChatTool
 	Allowed struct {
-		Mode  string `json:"mode"`
-		Tools []tool `json:"tools"`
+		Mode  string          `json:"mode"`
+		Tools []wire.ChatTool `json:"tools"`
 	} `json:"allowed_tools"`
-}
-
-// called is the name of a tool.
-func (t tool) called() string {
-	if t.Custom != nil {
-		return t.Custom.Name
-	}
-	return t.Function.Name
 }
 
 // messagesChoice translates the choice of a tool. That some are allowed is a condition, so that out has no others.
@@ -461,13 +450,14 @@ func messagesChoice(in request, out *wire.Request) (*wire.ToolChoice, error) {
 	case json.Unmarshal(in.ToolChoice, &chosen) == nil && chosen.Type == "allowed_tools":
 		word = chosen.Allowed.Mode
 		out.Tools = slices.DeleteFunc(out.Tools, func(t wire.Tool) bool {
-			return !slices.ContainsFunc(chosen.Allowed.Tools, func(a tool) bool { return a.called() == t.Name && t.Name != "" })
+			allows := func(a wire.ChatTool) bool { return a.Name() == t.Name && t.Name != "" }
+			return !slices.ContainsFunc(chosen.Allowed.Tools, allows)
 		})
 		if len(out.Tools) == 0 {
 			return nil, wire.Refuse("tool_choice: none of the allowed tools is among the tools")
 		}
-	case chosen.called() != "" && (chosen.Type == functionTool || chosen.Type == customTool):
-		choice = wire.ToolChoice{Type: "tool", Name: chosen.called()}
+	case chosen.Name() != "" && (chosen.Type == functionTool || chosen.Type == customTool):
+		choice = wire.ToolChoice{Type: "tool", Name: chosen.Name()}
 	default:
 		return nil, wire.Refuse(`tool_choice must be "auto", "none", "required", or an object of type function, custom or ` +
 			`allowed_tools with names`)

@@ -28,7 +28,7 @@ func BenchmarkOneStalledSession(b *testing.B) {
 	for b.Loop() {
 		alone += turns(b, fast)
 		slow := begin(b, router)
-		require.NoError(b, slow.Send(context.Background(), copilot.Prompt{Text: "flood"}))
+		require.NoError(b, slow.Send(context.Background(), "flood"))
 		beside += turns(b, fast)
 		require.NoError(b, slow.Close())
 	}

@@ -69,9 +69,3 @@ type Provider struct {
 	APIKey  string            `json:"apiKey,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // of every call of the session
 }
-
-// Prompt begins a turn.
-type Prompt struct {
-	Text    string
-	Headers map[string]string // of the turn's model calls, besides the provider's
-}

@@ -237,7 +237,7 @@ func TestArgumentsAreNotRewritten(t *testing.T) {
 			m.Session(), arguments)))
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, arguments, string(out.Calls[0].Arguments))

@@ -143,7 +143,7 @@ func TestTheRealCLI(t *testing.T) {
 
 func (c *realCLI) streams(t *testing.T) {
 	s := c.session(t)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "TAG one"}))
+	require.NoError(t, s.Send(t.Context(), "TAG one"))
 	var pieces []string
 	out, err := s.Stream(t.Context(), func(p string) { pieces = append(pieces, p) })
 	require.NoError(t, err)
@@ -164,12 +164,11 @@ func (c *realCLI) carriesHeaders(t *testing.T) {
 	config.Provider, config.System = &provider, ""
 	s, err := c.Create(t.Context(), config)
 	require.NoError(t, err)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "TAG x", Headers: map[string]string{"X-Turn": "7"}}))
+	require.NoError(t, s.Send(t.Context(), "TAG x"))
 	_, err = s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	last := c.model.Last()
 	require.Equal(t, "conversation-1", last.Header.Get("X-AG-Conversation-Id"))
-	require.Equal(t, "7", last.Header.Get("X-Turn"))
 	require.NotContains(t, string(last.Body), `"system"`, "no system prompt is none")
 	require.NotContains(t, string(last.Body), `"tools"`, "no tools are none")
 	require.NoError(t, s.Close())
@@ -177,7 +176,7 @@ func (c *realCLI) carriesHeaders(t *testing.T) {
 
 func (c *realCLI) runsTools(t *testing.T) {
 	s := c.session(t, "lookup", "bash") // the CLI has a bash of its own
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "CALL lookup bash"}))
+	require.NoError(t, s.Send(t.Context(), "CALL lookup bash"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, "Let me look.", out.Text)
@@ -237,7 +236,7 @@ func (c *realCLI) fails(t *testing.T) {
 // on its model, and the session goes on.
 func (c *realCLI) cancels(t *testing.T) {
 	s := c.session(t)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "SLOW middle"}))
+	require.NoError(t, s.Send(t.Context(), "SLOW middle"))
 	ctx, cancel := context.WithCancel(t.Context())
 	st := streaming(ctx, s)
 	<-st.first // the model has not ended, so this is a piece
@@ -249,7 +248,7 @@ func (c *realCLI) cancels(t *testing.T) {
 	require.Equal(t, "middle", <-c.left)
 	answers(t, s, "TAG x", taggedText("x"))
 
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "SLOW beginning"}))
+	require.NoError(t, s.Send(t.Context(), "SLOW beginning"))
 	_, err = s.Stream(ctx, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, s.Err())
@@ -259,7 +258,7 @@ func (c *realCLI) cancels(t *testing.T) {
 
 func (c *realCLI) abortsParked(t *testing.T) {
 	s := c.session(t, "lookup")
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "CALL lookup"}))
+	require.NoError(t, s.Send(t.Context(), "CALL lookup"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, out.Calls, 1)
@@ -314,7 +313,7 @@ func (c *realCLI) signalled(t *testing.T, signal syscall.Signal) {
 	before := c.Stats().Redials
 	s := c.session(t, "lookup")
 	answers(t, s, "TAG remembered", taggedText("remembered"))
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "SLOW killed"}))
+	require.NoError(t, s.Send(t.Context(), "SLOW killed"))
 	st := streaming(t.Context(), s)
 	<-st.first
 	pid, err := os.ReadFile(c.pidFile)
@@ -329,7 +328,7 @@ func (c *realCLI) signalled(t *testing.T, signal syscall.Signal) {
 
 	again, err := c.Resume(t.Context(), s.ID(), c.config("lookup"))
 	require.NoError(t, err)
-	require.NoError(t, again.Send(t.Context(), copilot.Prompt{Text: "CALL lookup"}))
+	require.NoError(t, again.Send(t.Context(), "CALL lookup"))
 	out, err = again.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, out.Calls, 1, "tools were given again")

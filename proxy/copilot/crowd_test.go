@@ -58,7 +58,7 @@ func converse(ctx context.Context, r *copilot.Router, tag string, turns int) err
 		if turn%2 == 1 {
 			prompt, want = tag+" tool", "result-of-"+tag+" "+want
 		}
-		if err := s.Send(ctx, copilot.Prompt{Text: prompt}); err != nil {
+		if err := s.Send(ctx, prompt); err != nil {
 			return err
 		}
 		var text strings.Builder
@@ -130,7 +130,7 @@ func TestOneSessionThatDoesNotRead(t *testing.T) {
 	server, router := start(t, patient)
 	server.Script(flood)
 	slow := begin(t, router)
-	require.NoError(t, slow.Send(t.Context(), copilot.Prompt{Text: "flood"}))
+	require.NoError(t, slow.Send(t.Context(), "flood"))
 	failures := make([]error, 6)
 	var all sync.WaitGroup
 	for i := range failures {
@@ -152,7 +152,7 @@ func TestOneSessionThatDoesNotRead(t *testing.T) {
 	})
 	_, err := slow.Stream(t.Context(), nil)
 	require.ErrorIs(t, err, copilot.ErrSlowConsumer)
-	require.ErrorIs(t, slow.Send(t.Context(), copilot.Prompt{Text: "x"}), copilot.ErrSlowConsumer)
+	require.ErrorIs(t, slow.Send(t.Context(), "x"), copilot.ErrSlowConsumer)
 	require.EqualValues(t, 1, router.Stats().Slow)
 	require.NoError(t, router.Err())
 	require.NoError(t, slow.Close())
@@ -175,7 +175,7 @@ func TestPiecesOfOneMessageJoinWhileNobodyReads(t *testing.T) {
 		fmt.Fprintf(&want, "%d ", i)
 	}
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	eventually(t, func() bool { return router.Stats().Coalesced == pieces-1 }, "all pieces have arrived")
 	require.LessOrEqual(t, router.Stats().QueueDepth, 3)
 	var got strings.Builder
@@ -194,7 +194,7 @@ func TestNoiseFillsNoQueue(t *testing.T) {
 		t.Say("done")
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	eventually(t, func() bool { return router.Stats().Filtered > 1000 }, "the noise has arrived")
 	_, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	server.Script(flood)
 	before := heap()
 	for range stalled {
-		require.NoError(t, begin(t, router).Send(t.Context(), copilot.Prompt{Text: "flood"}))
+		require.NoError(t, begin(t, router).Send(t.Context(), "flood"))
 	}
 	eventually(t, func() bool { return router.Stats().Slow == stalled }, "all were given up")
 	// Given up, they hold nothing; what remains is the connection's.
@@ -229,7 +229,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 	begun := goleak.IgnoreCurrent()
 	for range 50 {
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		_, err := s.Stream(ctx, nil)
 		cancel()

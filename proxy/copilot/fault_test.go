@@ -17,7 +17,7 @@ func TestSilenceInTheMiddleOfATurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *copilottest.Server, router *copilot.Router) {
 		server.Script(endless)
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		out, err := s.Stream(t.Context(), nil)
 		require.ErrorIs(t, err, copilot.ErrInactive)
 		require.Equal(t, "so far ", out.Text)
@@ -46,7 +46,7 @@ func TestAParkedTurnMayTakeLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, server *copilottest.Server, router *copilot.Router) {
 		server.Script(twoTools)
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		out, err := s.Stream(t.Context(), nil)
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
@@ -61,7 +61,7 @@ func TestAParkedTurnMayTakeLong(t *testing.T) {
 func TestOnTextMayCallTheRouter(t *testing.T) {
 	_, router := start(t, copilot.RouterConfig{})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "a b c"}))
+	require.NoError(t, s.Send(t.Context(), "a b c"))
 	var inner []string
 	_, err := s.Stream(t.Context(), func(string) {
 		other := begin(t, router)
@@ -145,7 +145,7 @@ func TestEventsBeforeTheCreateAnswer(t *testing.T) {
 	})
 	s := begin(t, router)
 	require.Zero(t, router.Stats().Orphans)
-	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}), copilot.ErrSessionClosed)
+	require.ErrorIs(t, s.Send(t.Context(), "x"), copilot.ErrSessionClosed)
 }
 
 func TestAFailedTurnAndTheNext(t *testing.T) {
@@ -155,7 +155,7 @@ func TestAFailedTurnAndTheNext(t *testing.T) {
 		t.Fail("query", "the model is overloaded", 529)
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	var failed *copilot.SessionError
 	require.ErrorAs(t, err, &failed)
@@ -177,7 +177,7 @@ func TestAFailedTurnThatDoesNotEnd(t *testing.T) {
 		var failed *copilot.SessionError
 		require.ErrorAs(t, err, &failed)
 		require.ErrorIs(t, s.Err(), copilot.ErrSessionClosed)
-		require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "again"}), copilot.ErrSessionClosed)
+		require.ErrorIs(t, s.Send(t.Context(), "again"), copilot.ErrSessionClosed)
 		require.NoError(t, s.Close())
 	})
 }
@@ -193,7 +193,7 @@ func TestShutdownWithoutIdle(t *testing.T) {
 	text, err := ask(t.Context(), s, "x")
 	require.ErrorIs(t, err, copilot.ErrSessionClosed)
 	require.Equal(t, "so far ", text)
-	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "again"}), copilot.ErrSessionClosed)
+	require.ErrorIs(t, s.Send(t.Context(), "again"), copilot.ErrSessionClosed)
 }
 
 // Neither the turn nor its abort comes to an end.
@@ -230,7 +230,7 @@ func TestALostAbortIsRepeated(t *testing.T) {
 			server.Default(c, m)
 		})
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := s.Stream(ctx, nil)
@@ -246,7 +246,7 @@ func TestCloseWhileStreaming(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(endless)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	st := streaming(t.Context(), s)
 	<-st.first
 	var closers sync.WaitGroup
@@ -259,7 +259,7 @@ func TestCloseWhileStreaming(t *testing.T) {
 	require.Len(t, server.Calls("session.destroy"), 1)
 	require.Zero(t, router.Stats().Routes)
 
-	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}), copilot.ErrSessionClosed)
+	require.ErrorIs(t, s.Send(t.Context(), "x"), copilot.ErrSessionClosed)
 	_, err = s.Stream(t.Context(), nil)
 	require.ErrorIs(t, err, copilot.ErrSessionClosed)
 	require.ErrorIs(t, s.RespondTool(t.Context(), "1", copilot.ToolResult{}), copilot.ErrSessionClosed)
@@ -275,7 +275,7 @@ func TestCloseWhileEventsArrive(t *testing.T) {
 	})
 	for range 20 {
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		st := streaming(t.Context(), s)
 		require.NoError(t, s.Close())
 		if _, err := st.wait(); err != nil { // it may have been over
@@ -300,7 +300,7 @@ func TestSendToASessionThatTheCLIHasForgotten(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	s := begin(t, router)
 	server.Conns()[0].Forget(s.ID())
-	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}), copilot.ErrSessionUnknown)
+	require.ErrorIs(t, s.Send(t.Context(), "x"), copilot.ErrSessionUnknown)
 	require.ErrorIs(t, s.Err(), copilot.ErrSessionUnknown)
 }
 
@@ -309,7 +309,7 @@ func TestARefusedPromptLeavesTheSessionUsable(t *testing.T) {
 	s := begin(t, router)
 	server.Handle("session.send", func(c *copilottest.Conn, m copilottest.Message) { c.Refuse(m, -32603, "too long") })
 	var rpc *copilot.RPCError
-	require.ErrorAs(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}), &rpc)
+	require.ErrorAs(t, s.Send(t.Context(), "x"), &rpc)
 	server.Handle("session.send", server.Default)
 	answers(t, s, "x", "echo: x")
 }

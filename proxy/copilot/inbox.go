@@ -27,13 +27,7 @@ func (b *inbox) notify(method string, params jsontext.Value) {
 	// not parsed.
 	head := gjson.GetManyBytes(params, "sessionId", "event.type")
 	id, what := head[0].String(), kind(head[1].String())
-	r, closed := (*Router)(b).route(id)
-	switch {
-	case r != nil:
-		r.touch()
-	case !closed:
-		b.counters.orphans.Add(1)
-	}
+	r := b.heard(id)
 	if !what.relevant() || r == nil && !what.asks() {
 		b.counters.filtered.Add(1)
 		return
@@ -64,6 +58,18 @@ func (b *inbox) notify(method string, params jsontext.Value) {
 	default:
 		b.push(r, e)
 	}
+}
+
+// heard is the route of a session of which the CLI says something; nil for none.
+func (b *inbox) heard(id string) *route {
+	r, closed := (*Router)(b).route(id)
+	switch {
+	case r != nil:
+		r.touch()
+	case !closed:
+		b.counters.orphans.Add(1)
+	}
+	return r
 }
 
 // decide answers a request for permission: only the session's own tools are allowed. It is answered
@@ -119,15 +125,9 @@ func (b *inbox) callTool(id jsonrpc2.ID, params jsontext.Value) {
 		b.conn.refuse(id, jsonrpc2.CodeInvalidParams, err.Error())
 		return
 	}
-	r, closed := (*Router)(b).route(p.SessionID)
-	if r == nil && !closed {
-		b.counters.orphans.Add(1)
-	}
+	r := b.heard(p.SessionID)
 	e := event{kind: eventToolCall, rpc: &id, data: eventData{ToolCallID: p.ToolCallID, ToolName: p.ToolName,
 		Arguments: p.Arguments}}
-	if r != nil {
-		r.touch()
-	}
 	if !b.ask(r, e) {
 		b.conn.refuse(id, jsonrpc2.CodeInternalError, refusal(r, e))
 	}

@@ -51,9 +51,8 @@ type (
 		SessionID string `json:"sessionId"`
 	}
 	sendParams struct {
-		SessionID string            `json:"sessionId"`
-		Prompt    string            `json:"prompt"`
-		Headers   map[string]string `json:"requestHeaders,omitempty"`
+		SessionID string `json:"sessionId"`
+		Prompt    string `json:"prompt"`
 	}
 	success struct {
 		Success bool `json:"success"`
@@ -142,10 +141,8 @@ func (c SessionConfig) provider(id string) *Provider {
 		return c.Provider
 	}
 	p := *c.Provider
-	p.Headers = maps.Clone(p.Headers)
-	if p.Headers == nil {
-		p.Headers = map[string]string{}
-	}
+	p.Headers = map[string]string{}
+	maps.Copy(p.Headers, c.Provider.Headers)
 	p.Headers[c.IDHeader] = id
 	return &p
 }

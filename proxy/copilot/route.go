@@ -56,7 +56,8 @@ func (r *route) push(e event) (what pushed, depth int) {
 	}
 	wasJoined, ok := r.queue.push(e)
 	if !ok {
-		r.endLocked(ErrSlowConsumer)
+		r.err = ErrSlowConsumer
+		close(r.closed)
 		r.queue.drop()
 		return overflow, 0
 	}
@@ -78,10 +79,6 @@ func (r *route) signal() {
 func (r *route) end(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.endLocked(err)
-}
-
-func (r *route) endLocked(err error) {
 	if r.err == nil {
 		r.err = err
 		close(r.closed)
@@ -97,9 +94,9 @@ func (r *route) endErr() error {
 
 // drop ends the route and empties the queue.
 func (r *route) drop(err error) {
+	r.end(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.endLocked(err)
 	r.queue.drop()
 }
 

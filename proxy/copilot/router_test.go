@@ -26,7 +26,7 @@ func TestKilledMidStream(t *testing.T) {
 			var streams []*stream
 			for range 7 {
 				s := begin(t, router)
-				require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+				require.NoError(t, s.Send(t.Context(), "x"))
 				st := streaming(t.Context(), s)
 				<-st.first
 				streams = append(streams, st)
@@ -63,7 +63,7 @@ func TestEventsBeforeTheEndAreDelivered(t *testing.T) {
 		t.Conn.Close()
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	<-router.Done()
 	out, err := s.Stream(t.Context(), nil)
 	require.ErrorIs(t, err, copilot.ErrTransportClosed)
@@ -76,7 +76,7 @@ func TestAPeerThatFellSilent(t *testing.T) {
 		server.Handle("ping", func(*copilottest.Conn, copilottest.Message) {})
 		server.Script(endless)
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		_, err := s.Stream(t.Context(), nil)
 		require.ErrorIs(t, err, copilot.ErrTransportClosed)
 	})
@@ -192,7 +192,7 @@ func TestToolCallAsRequest(t *testing.T) {
 		t.Say(string(m.Error))
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, out.Calls, 1)
@@ -210,7 +210,7 @@ func TestTheRouterIsClosed(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(endless)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	st := streaming(t.Context(), s)
 	<-st.first
 	require.NoError(t, router.Close())

@@ -65,7 +65,7 @@ func (s *Session) unlock() { <-s.consumer }
 //
 // A prompt that the CLI has taken cannot be withdrawn: if ctx ends meanwhile, the turn is aborted
 // before Send returns, which takes up to twice RouterConfig.Grace.
-func (s *Session) Send(ctx context.Context, p Prompt) error {
+func (s *Session) Send(ctx context.Context, prompt string) error {
 	if !s.tryLock() {
 		return ErrBusy
 	}
@@ -91,7 +91,7 @@ func (s *Session) Send(ctx context.Context, p Prompt) error {
 	defer cancel()
 	s.turn = newPromptState()
 	defer s.router.expect()()
-	err := s.router.conn.call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: p.Text, Headers: p.Headers}, nil)
+	err := s.router.conn.call(call, methodSend, sendParams{SessionID: s.ID(), Prompt: prompt}, nil)
 	var rpc *RPCError
 	switch {
 	case errors.As(err, &rpc):
@@ -324,15 +324,14 @@ func (s *Session) RespondTool(ctx context.Context, callID string, result ToolRes
 	if i < 0 {
 		return fmt.Errorf("%w: %s", ErrNotPending, callID)
 	}
-	call := calls[i]
+	call, wire := calls[i], result.wire()
 	ack := success{}
 	if call.rpc != nil {
-		if err := s.router.conn.reply(*call.rpc, map[string]toolResult{"result": result.wire()}); err != nil {
+		if err := s.router.conn.reply(*call.rpc, map[string]toolResult{"result": wire}); err != nil {
 			return err
 		}
 		ack.Success = true
 	} else {
-		wire := result.wire()
 		err := s.router.conn.call(ctx, methodToolResult, toolResultParams{SessionID: s.ID(), RequestID: call.requestID,
 			Result: &wire}, &ack)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestATurnStreams(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "hello you there"}))
+	require.NoError(t, s.Send(t.Context(), "hello you there"))
 	var pieces []string
 	out, err := s.Stream(t.Context(), func(p string) { pieces = append(pieces, p) })
 	require.NoError(t, err)
@@ -57,12 +57,11 @@ func TestWhatASessionIsCreatedWith(t *testing.T) {
 	require.NotEqual(t, created[0].Session(), created[1].Session())
 }
 
-func TestHeadersOfATurn(t *testing.T) {
+func TestWhatATurnIsBegunWith(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x", Headers: map[string]string{"X-Turn": "7"}}))
-	require.JSONEq(t, `{"sessionId":"`+s.ID()+`","prompt":"x","requestHeaders":{"X-Turn":"7"}}`,
-		string(server.Calls("session.send")[0].Params))
+	require.NoError(t, s.Send(t.Context(), "x"))
+	require.JSONEq(t, `{"sessionId":"`+s.ID()+`","prompt":"x"}`, string(server.Calls("session.send")[0].Params))
 }
 
 // twoTools calls lookup twice, says what came back, and fails the turn's author if
@@ -85,7 +84,7 @@ func TestToolRoundTrip(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(twoTools)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, "Let me look. ", out.Text)
@@ -94,7 +93,7 @@ func TestToolRoundTrip(t *testing.T) {
 	require.JSONEq(t, `{"q":1}`, string(out.Calls[0].Arguments))
 	require.Equal(t, out.Calls, s.Parked())
 
-	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "y"}), copilot.ErrBusy)
+	require.ErrorIs(t, s.Send(t.Context(), "y"), copilot.ErrBusy)
 	require.NoError(t, s.RespondTool(t.Context(), out.Calls[1].ID, copilot.ToolResult{Text: "broken", Failed: true}))
 	again, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
@@ -117,7 +116,7 @@ func TestCallsComeAsTheModelMadeThem(t *testing.T) {
 		t.Run(c, a, b)
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	var order string
@@ -139,7 +138,7 @@ func TestCallsOfOneId(t *testing.T) {
 		}
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, out.Calls, 2)
@@ -156,7 +155,7 @@ func TestToolAnswersThatNobodyWaitsFor(t *testing.T) {
 	server.Script(twoTools)
 	s := begin(t, router)
 	require.ErrorIs(t, s.RespondTool(t.Context(), "never", copilot.ToolResult{}), copilot.ErrNotPending)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "1"}))
@@ -184,7 +183,7 @@ func TestToolsThatTheModelMadeUp(t *testing.T) {
 		}
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, out.Calls, 1)
@@ -234,7 +233,7 @@ func TestAbortOfOneOfMany(t *testing.T) {
 	var streams []*stream
 	for range 5 {
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		st := streaming(t.Context(), s)
 		<-st.first
 		all, streams = append(all, s), append(streams, st)
@@ -265,7 +264,7 @@ func TestAbortOfAParkedTurn(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(twoTools)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Abort(t.Context()))
@@ -279,7 +278,7 @@ func TestCancelEndsTheTurnOnTheCLI(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(endless)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	ctx, cancel := context.WithCancel(t.Context())
 	st := streaming(ctx, s)
 	<-st.first
@@ -302,7 +301,7 @@ func TestCancelComesBeforeWhatIsQueued(t *testing.T) {
 		}
 	})
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	eventually(t, func() bool { return router.Stats().QueueDepth > 300 }, "all of it is there")
 	ctx, cancel := context.WithCancel(t.Context())
 	pieces := 0
@@ -323,13 +322,13 @@ func TestCancelWhileThePromptIsOnItsWay(t *testing.T) {
 		server.Default(c, m)
 	})
 	s := begin(t, router)
-	require.ErrorIs(t, s.Send(ctx, copilot.Prompt{Text: "x"}), context.Canceled)
+	require.ErrorIs(t, s.Send(ctx, "x"), context.Canceled)
 	require.NoError(t, s.Err())
 	require.Len(t, server.Calls("session.abort"), 1)
 	server.Handle("session.send", server.Default)
 	server.Script(copilottest.Echo)
 	answers(t, s, "again", "echo: again")
-	require.ErrorIs(t, s.Send(ctx, copilot.Prompt{Text: "x"}), context.Canceled)
+	require.ErrorIs(t, s.Send(ctx, "x"), context.Canceled)
 	require.Len(t, server.Calls("session.send"), 2, "an ended context sends nothing")
 }
 
@@ -337,12 +336,12 @@ func TestOneReaderAtATime(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(endless)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	st := streaming(t.Context(), s)
 	<-st.first
 	_, err := s.Stream(t.Context(), nil)
 	require.ErrorIs(t, err, copilot.ErrBusy)
-	require.ErrorIs(t, s.Send(t.Context(), copilot.Prompt{Text: "y"}), copilot.ErrBusy)
+	require.ErrorIs(t, s.Send(t.Context(), "y"), copilot.ErrBusy)
 	require.NoError(t, s.Abort(t.Context()))
 	_, err = st.wait()
 	require.ErrorIs(t, err, copilot.ErrAborted)
@@ -394,7 +393,7 @@ func TestToolResultsOnTheWire(t *testing.T) {
 	server, router := start(t, copilot.RouterConfig{})
 	server.Script(twoTools)
 	s := begin(t, router)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+	require.NoError(t, s.Send(t.Context(), "x"))
 	out, err := s.Stream(t.Context(), nil)
 	require.NoError(t, err)
 	require.NoError(t, s.RespondTool(t.Context(), out.Calls[0].ID, copilot.ToolResult{Text: "r"}))

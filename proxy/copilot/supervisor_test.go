@@ -37,7 +37,7 @@ func TestRedialAndResume(t *testing.T) {
 	}}
 	s, err := sup.Create(t.Context(), config)
 	require.NoError(t, err)
-	require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "first"}))
+	require.NoError(t, s.Send(t.Context(), "first"))
 	st := streaming(t.Context(), s)
 	<-st.first
 	server.Drop()

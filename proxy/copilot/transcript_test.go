@@ -76,7 +76,7 @@ func TestARecordedConnectionOfSevenSessionsOutsideData(t *testing.T) {
 	var renames []string
 	for _, id := range ids {
 		s := begin(t, router)
-		require.NoError(t, s.Send(t.Context(), copilot.Prompt{Text: "x"}))
+		require.NoError(t, s.Send(t.Context(), "x"))
 		sessions[id] = s
 		renames = append(renames, id, s.ID())
 	}

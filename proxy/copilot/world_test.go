@@ -56,7 +56,7 @@ func begin(t testing.TB, r *copilot.Router) *copilot.Session {
 
 // ask makes a whole turn without tools.
 func ask(ctx context.Context, s *copilot.Session, prompt string) (string, error) {
-	if err := s.Send(ctx, copilot.Prompt{Text: prompt}); err != nil {
+	if err := s.Send(ctx, prompt); err != nil {
 		return "", err
 	}
 	var text strings.Builder

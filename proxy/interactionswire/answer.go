@@ -205,14 +205,10 @@ func (g *growing) payload() []byte {
 	if g.Type == thoughtStep && len(g.pieces) == 0 && g.Signature == g.raw.Get("signature").Str {
 		return []byte(g.raw.Raw)
 	}
-	out := []byte(`{"type":"` + g.Type + `"`)
-	member := func(name string, value []byte) { out = slices.Concat(out, []byte(`,"`+name+`":`), value) }
-	g.raw.ForEach(func(name, value gjson.Result) bool {
-		if !slices.Contains([]string{"type", "signature", "summary", "id", "name", "arguments"}, name.Str) {
-			member(name.Str, []byte(value.Raw))
-		}
-		return true
-	})
+	out := wire.Without([]byte(g.raw.Raw), "signature", "summary", "id", "name", "arguments") // the type stays
+	member := func(name string, value []byte) {
+		out = slices.Concat(out[:len(out)-1], []byte(`,"`+name+`":`), value, []byte("}"))
+	}
 	if g.Signature != "" || g.raw.Get("signature").Exists() {
 		member("signature", wire.Quote(g.Signature))
 	}
@@ -220,7 +216,7 @@ func (g *growing) payload() []byte {
 		v, _ := wire.Marshal(merged(slices.Concat(g.Summary, g.pieces))) // it was read before
 		member("summary", v)
 	}
-	return append(out, '}')
+	return out
 }
 
 // merged are contents of which texts that follow each other are one.

@@ -185,12 +185,7 @@ func (s *steps) call(b wire.Block, is jsontext.Value, afterUser bool) {
 	s.names[b.ID] = b.Name
 	s.add(step{Type: callStep, ID: b.ID, Name: b.Name, Arguments: b.Arguments()})
 	last := &s.out[len(s.out)-1]
-	gjson.ParseBytes(is).ForEach(func(name, value gjson.Result) bool {
-		if name.Str != "type" {
-			*last = slices.Concat((*last)[:len(*last)-1], []byte(","+name.Raw+":"+value.Raw+"}"))
-		}
-		return true
-	})
+	*last = wire.Merged(*last, is)
 }
 
 func contentOf(b wire.Block) content {
@@ -199,12 +194,10 @@ func contentOf(b wire.Block) content {
 		return content{Type: wire.TextBlock, Text: b.Text}
 	case wire.DocumentBlock + "/text":
 		return content{Type: wire.TextBlock, Text: b.Source.Data}
-	case wire.ImageBlock + "/base64":
-		return content{Type: wire.ImageBlock, Data: b.Source.Data, Mime: b.Source.MediaType}
+	case wire.ImageBlock + "/base64", wire.DocumentBlock + "/base64":
+		return content{Type: b.Type, Data: b.Source.Data, Mime: b.Source.MediaType}
 	case wire.ImageBlock + "/url":
 		return content{Type: wire.ImageBlock, URI: b.Source.URL}
-	case wire.DocumentBlock + "/base64":
-		return content{Type: wire.DocumentBlock, Data: b.Source.Data, Mime: b.Source.MediaType}
 	case wire.DocumentBlock + "/url":
 		return content{Type: wire.DocumentBlock, URI: b.Source.URL, Mime: "application/pdf"}
 	}

@@ -58,24 +58,16 @@ func deletedKey(id string) string { return responseKey(id).String() }
 // and waits longer for it than a request does otherwise: without its history a request cannot be answered. The
 // error is ErrNoResponse, or says that the remote, which alone may know the response, does not answer.
 func (l *Ledger) Response(ctx context.Context, tenant, routeName, id string) (Stored, error) {
-	s, err := l.answering(ctx, tenant, routeName, id)
-	if err == nil && s.Turn.Response.ID != id {
-		return Stored{}, ErrNoResponse
-	}
-	return s, err
+	return l.answering(ctx, tenant, routeName, id, true)
 }
 
 // ResponseOf is Response for the id of an item that the response answered.
 func (l *Ledger) ResponseOf(ctx context.Context, tenant, routeName, item string) (Stored, error) {
-	s, err := l.answering(ctx, tenant, routeName, item)
-	if err == nil && s.Turn.Response.ID == item {
-		return Stored{}, ErrNoResponse
-	}
-	return s, err
+	return l.answering(ctx, tenant, routeName, item, false)
 }
 
-// answering finds a stored response by its id or by that of an item.
-func (l *Ledger) answering(ctx context.Context, tenant, routeName, id string) (Stored, error) {
+// answering finds a stored response by its own id, or by that of an item.
+func (l *Ledger) answering(ctx context.Context, tenant, routeName, id string, own bool) (Stored, error) {
 	var fetchErr error
 	if l.writer != nil {
 		fetchErr = l.fetchResponse(ctx, Scope{Tenant: tenant, Route: routeName}, id)
@@ -86,7 +78,7 @@ func (l *Ledger) answering(ctx context.Context, tenant, routeName, id string) (S
 	switch {
 	case e == nil && fetchErr != nil:
 		return Stored{}, fmt.Errorf("look for a response: %w", fetchErr)
-	case e == nil || b.refused.has(Origin{}, deletedKey(e.turn.Response.ID)):
+	case e == nil || own != (e.turn.Response.ID == id) || b.refused.has(Origin{}, deletedKey(e.turn.Response.ID)):
 		return Stored{}, ErrNoResponse
 	}
 	s := Stored{

@@ -3,6 +3,7 @@ package responseswire
 import (
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
 	"mneme/proxy/wire"
@@ -21,17 +22,12 @@ func WithEncrypted(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, first := slices.Concat([]byte("["), wire.Quote(encryptedReasoning), []byte("]")), o.Members[0].Key.Start
-	var e wire.Edits
-	switch span := o.Members.Get("include"); {
-	case !span.Exists():
-		e.Replace(wire.Span{Start: first, End: first}, slices.Concat([]byte(`"include":`), list, []byte(",")))
-	case len(values[1].Array()) == 0:
-		e.Replace(span, list)
-	default:
-		end := wire.Span{Start: span.End - 1, End: span.End - 1}
-		e.Replace(end, append([]byte(","), list[1:len(list)-1]...))
+	var list []jsontext.Value
+	for _, v := range values[1].Array() {
+		list = append(list, jsontext.Value(v.Raw))
 	}
+	var e wire.Edits
+	e.Set(o.Members, "include", wire.Array(append(list, wire.Quote(encryptedReasoning))))
 	return e.Apply(body), nil
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
+
+	"mneme/proxy/wire"
 )
 
 // maxID is the longest id of an item that vendors take, in bytes.
@@ -40,7 +42,7 @@ func mend(in []jsontext.Value, stored bool) []jsontext.Value {
 		case dropped && prefixes[kind] != "":
 			drop = append(drop, "id")
 		}
-		if v = removeMembers(v, drop); id != "" && len(drop) == 0 {
+		if v = wire.Without(v, drop...); id != "" && len(drop) == 0 {
 			ids[id] = true
 		}
 		out = append(out, v)
@@ -63,7 +65,7 @@ func mendReasoning(v jsontext.Value, drop []string) (jsontext.Value, []string) {
 		}
 	}
 	if !gjson.GetBytes(v, "summary").IsArray() {
-		v = slices.Concat([]byte(`{"summary":[],`), removeMembers(v, []string{"summary"})[1:])
+		v = slices.Concat([]byte(`{"summary":[],`), wire.Without(v, "summary")[1:])
 	}
 	return v, drop
 }
@@ -91,22 +93,3 @@ func answered(v jsontext.Value) bool {
 }
 
 func kindOf(v jsontext.Value) string { return cmp.Or(gjson.GetBytes(v, "type").Str, messageItem) }
-
-// removeMembers is an object without the named members; itself without names.
-func removeMembers(v jsontext.Value, names []string) jsontext.Value {
-	if len(names) == 0 {
-		return v
-	}
-	out := []byte("{")
-	gjson.ParseBytes(v).ForEach(func(name, value gjson.Result) bool {
-		if slices.Contains(names, name.Str) {
-			return true
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(append(append(out, name.Raw...), ':'), value.Raw...)
-		return true
-	})
-	return append(out, '}')
-}

@@ -158,15 +158,7 @@ func (n Native) Request(payload []byte, renamed map[string]string) ([]byte, erro
 			continue
 		}
 		if anew == nil {
-			out, _, _, err := parameters(payload)
-			if err != nil {
-				return nil, err
-			}
-			body, err := wire.Marshal(out)
-			if err != nil {
-				return nil, err
-			}
-			if anew, err = wire.ReadOutline(body); err != nil {
+			if anew, _, _, err = parameters(payload); err != nil {
 				return nil, err
 			}
 		}
@@ -175,11 +167,8 @@ func (n Native) Request(payload []byte, renamed map[string]string) ([]byte, erro
 			value = asks(own.Raw(span), value)
 		}
 		switch {
-		case value != nil && span.Exists():
-			e.Replace(span, value)
-		case value != nil && m.own == "max_output_tokens":
-			first := own.Members[0].Key.Start
-			e.Replace(wire.Span{Start: first, End: first}, slices.Concat([]byte(`"max_output_tokens":`), value, []byte(",")))
+		case value != nil && (span.Exists() || m.own == "max_output_tokens"):
+			e.Set(own.Members, m.own, value)
 		case value == nil && span.Exists():
 			removed = append(removed, m.own)
 		}
@@ -207,11 +196,14 @@ func (n Native) rename(renamed map[string]string) (_ Native, shorts map[string]s
 // asks is how a client asks its model to think, with the effort that the last hop has left, and in its own words about
 // what is shown of that, unless none of it may be shown.
 func asks(own, fit jsontext.Value) jsontext.Value {
+	if own.Kind() != '{' {
+		own = jsontext.Value("{}")
+	}
 	names := []string{"effort"}
 	if !gjson.GetBytes(fit, "summary").Exists() {
 		names = append(names, "summary", "generate_summary")
 	}
-	return mergeDefaults(removeMembers(fit, []string{"summary"}), removeMembers(own, names))
+	return wire.Merged(wire.Without(fit, "summary"), wire.Without(own, names...))
 }
 
 // schemas are those of a request's tools, by their names for the model.

@@ -38,7 +38,7 @@ func (t *tail) add(index int, raw string) {
 		}
 		return true
 	})
-	t.Items = append(t.Items, tailItem{Index: index, Is: removeMembers(jsontext.Value(raw), names)})
+	t.Items = append(t.Items, tailItem{Index: index, Is: wire.Without([]byte(raw), names...)})
 }
 
 // signature seals the tail of a turn of so many blocks; it is empty if nothing in it is worth keeping.

@@ -252,7 +252,7 @@ func (b *toolbox) chosen(in request) ([]wire.Tool, *wire.ToolChoice, error) {
 	tools, mode := b.tools, "auto"
 	switch v := in.ToolChoice; {
 	case v.Kind() == '"':
-		mode = text(v)
+		mode = gjson.ParseBytes(v).Str
 	case v.Kind() == '{' && json.Unmarshal(v, &choice) == nil:
 		mode = cmp.Or(choice.Mode, mode)
 	case len(v) > 0 && v.Kind() != 'n':
@@ -556,13 +556,4 @@ func (in request) echo(previous string) (jsontext.Value, error) {
 	}
 	e.Text.Format = cmp.Or(e.Text.Format, &format{Type: "text"})
 	return wire.Marshal(e)
-}
-
-// text is a string of JSON; empty for another value.
-func text(v jsontext.Value) string {
-	var s string
-	if json.Unmarshal(v, &s) != nil {
-		return ""
-	}
-	return s
 }

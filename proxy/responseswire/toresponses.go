@@ -1,6 +1,7 @@
 package responseswire
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,7 +20,7 @@ const minOutput = 16
 // ResponsesRequest translates a request of the messages dialect. Nothing is stored at the vendor. What MessagesAnswer
 // has kept of items comes back as it was, as far as the vendor takes it, see mend. Errors are those of MessagesRequest.
 func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, error) {
-	out, in, ignored, err := parameters(body)
+	o, in, ignored, err := parameters(body)
 	if err != nil {
 		return chatwire.Translated{}, err
 	}
@@ -28,38 +29,31 @@ func ResponsesRequest(body []byte, _ chatwire.Options) (chatwire.Translated, err
 		return chatwire.Translated{}, err
 	}
 	t := chatwire.Translated{Ignored: ignored, IncludeUsage: true}
-	if t.Body, err = wire.Marshal(out); err != nil {
-		return t, err
-	}
-	o, err := wire.ReadOutline(t.Body)
-	if err != nil {
-		return t, err
-	}
-	t.Body = wire.Splice(t.Body, o.Members.Get("input"), wire.Array(mend(inputs, false)))
+	t.Body = wire.Splice(o.Body, o.Members.Get("input"), wire.Array(mend(inputs, false)))
 	return t, nil
 }
 
 // parameters translates all of a request but its messages.
-func parameters(body []byte) (out request, in wire.Request, ignored []string, err error) {
+func parameters(body []byte) (o *wire.Outline, in wire.Request, ignored []string, err error) {
 	if err := wire.Unmarshal(body, &in); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
-	out = request{Model: in.Model, Stream: in.Stream, Input: input{}, Store: new(bool),
+	out := request{Model: in.Model, Stream: in.Stream, Input: input{}, Store: new(bool),
 		Include: []string{encryptedReasoning}}
 	if s := in.System.Text("\n\n"); s != "" {
 		out.Instructions = &s
 	}
 	if out.Temperature, err = chatwire.Float("temperature", in.Temperature); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if out.TopP, err = chatwire.Float("top_p", in.TopP); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if out.Text, out.Reasoning, err = config(in); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if ignored, err = chatwire.Unmapped(&in); err != nil {
-		return out, in, nil, err
+		return nil, in, nil, err
 	}
 	if len(in.StopSequences) > 0 {
 		ignored = append(ignored, "stop_sequences")
@@ -71,16 +65,18 @@ func parameters(body []byte) (out request, in wire.Request, ignored []string, er
 		out.Tools = append(out.Tools, tool{Type: functionTool, Name: t.Name, Description: t.Description,
 			Parameters: t.InputSchema, Strict: new(t.Strict)}) // without it a vendor is strict
 	}
-	if len(in.Tools) > 0 && in.ToolChoice != nil {
-		choice := tool{Type: functionTool, Name: in.ToolChoice.Name}
-		if out.ToolChoice, err = in.ToolChoice.OpenAI(choice); err != nil {
-			return out, in, nil, err
-		}
-		if in.ToolChoice.DisableParallel {
-			out.ParallelToolCalls = new(false)
-		}
+	out.ToolChoice, out.ParallelToolCalls, err = in.OpenAIChoice(func(name string) any {
+		return tool{Type: functionTool, Name: name}
+	})
+	if err != nil {
+		return nil, in, nil, err
 	}
-	return out, in, ignored, nil
+	translation, err := wire.Marshal(out)
+	if err != nil {
+		return nil, in, nil, err
+	}
+	o, err = wire.ReadOutline(translation)
+	return o, in, ignored, err
 }
 
 // config reads the form of the answer and how the model is to think, and takes what it reads out of the members that
@@ -193,17 +189,10 @@ func userPart(b wire.Block) part {
 		return part{Type: inputText, Text: b.Text}
 	case wire.DocumentBlock + "/text":
 		return part{Type: inputText, Text: b.Source.Data}
-	case wire.ImageBlock + "/base64":
-		return part{Type: inputImage, ImageURL: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
-	case wire.ImageBlock + "/url":
-		return part{Type: inputImage, ImageURL: b.Source.URL}
-	case wire.DocumentBlock + "/base64":
-		name := b.Title
-		if name == "" { // vendors tell by it what the file is
-			name = "document.pdf"
-		}
-		return part{Type: inputFile, FileName: name,
-			FileData: "data:" + b.Source.MediaType + ";base64," + b.Source.Data}
+	case wire.ImageBlock + "/base64", wire.ImageBlock + "/url":
+		return part{Type: inputImage, ImageURL: b.Source.Address()}
+	case wire.DocumentBlock + "/base64": // vendors tell by the name what the file is
+		return part{Type: inputFile, FileName: cmp.Or(b.Title, "document.pdf"), FileData: b.Source.Address()}
 	case wire.DocumentBlock + "/url":
 		return part{Type: inputFile, FileURL: b.Source.URL}
 	}
@@ -259,7 +248,7 @@ func (t *items) assistantItems(blocks wire.Content) (out []jsontext.Value, err e
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, mergeDefaults(is, v))
+		out = append(out, wire.Merged(is, v))
 	}
 	return out, nil
 }
@@ -276,19 +265,4 @@ func (t *items) call(b wire.Block, is jsontext.Value) item {
 		t.custom = append(t.custom, b.ID)
 	}
 	return it
-}
-
-// mergeDefaults is the object is with those members of v that it lacks.
-func mergeDefaults(is, v jsontext.Value) jsontext.Value {
-	if len(is) == len("{}") {
-		return v
-	}
-	out := slices.Clone(is[:len(is)-1])
-	gjson.ParseBytes(v).ForEach(func(name, value gjson.Result) bool {
-		if !gjson.GetBytes(is, name.Str).Exists() {
-			out = append(append(append(append(out, ','), name.Raw...), ':'), value.Raw...)
-		}
-		return true
-	})
-	return append(out, '}')
 }

@@ -8,8 +8,6 @@ import (
 
 func (b *block) thinks() bool { return b.kind == wire.ThinkingBlock || b.kind == wire.RedactedBlock }
 
-func thinks(b *block) bool { return b.thinks() }
-
 func (m *editedMessage) holds(kind string) bool {
 	return slices.ContainsFunc(m.blocks, func(b *block) bool { return b.kind == kind })
 }
@@ -20,7 +18,7 @@ func (m *editedMessage) holds(kind string) bool {
 func (r *request) dropThinking() {
 	replay := &r.p.Replay
 	for _, m := range r.messages {
-		if !slices.ContainsFunc(m.blocks, thinks) {
+		if !slices.ContainsFunc(m.blocks, (*block).thinks) {
 			continue
 		}
 		bad := func(b *block) bool {
@@ -29,7 +27,7 @@ func (r *request) dropThinking() {
 		}
 		if replay.Reasoning == Forbidden || m.role != wire.RoleAssistant || replay.Signed &&
 			slices.ContainsFunc(m.blocks, bad) {
-			bad = thinks
+			bad = (*block).thinks
 		}
 		r.remove(KindThinking, m, bad)
 	}
@@ -72,7 +70,7 @@ func (r *request) dropMisplacedThinking() {
 	}
 	for _, m := range r.messages {
 		if len(m.blocks) > 0 && !m.blocks[0].thinks() {
-			r.remove(KindThinking, m, thinks)
+			r.remove(KindThinking, m, (*block).thinks)
 		}
 	}
 }
@@ -83,7 +81,7 @@ func (r *request) dropThinkingWhenOff() {
 		return
 	}
 	for _, m := range r.messages {
-		r.remove(KindThinking, m, thinks)
+		r.remove(KindThinking, m, (*block).thinks)
 	}
 }
 
@@ -92,7 +90,7 @@ func (r *request) dropThinkingWhenOff() {
 func (r *request) dropTrailingThinking() {
 	off := r.off()
 	for _, m := range slices.Backward(r.messages) {
-		if m.role != wire.RoleAssistant || !slices.ContainsFunc(m.blocks, thinks) {
+		if m.role != wire.RoleAssistant || !slices.ContainsFunc(m.blocks, (*block).thinks) {
 			return
 		}
 		last := map[*block]bool{}
@@ -120,7 +118,7 @@ func (r *request) standForBlocks() {
 			continue
 		}
 		text := wire.Quote(r.p.Replay.Placeholder)
-		if i := slices.IndexFunc(m.blocks, thinks); i >= 0 {
+		if i := slices.IndexFunc(m.blocks, (*block).thinks); i >= 0 {
 			hasText := func(b *block) bool { return b.thinks() && string(b.get("thinking")) != `""` }
 			if r.p.Replay.Placeholder != "" && !slices.ContainsFunc(m.blocks, hasText) {
 				m.blocks[i].set("thinking", text)

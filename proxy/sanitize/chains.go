@@ -94,7 +94,7 @@ func (x *exchange) claim(following []*editedMessage) {
 		only := m.listed
 		for _, b := range m.blocks {
 			if b.kind == wire.ToolResultBlock {
-				if j := x.open.pop(unquoted(b.get("tool_use_id"))); j >= 0 {
+				if j := x.open.pop(wire.Unquoted(b.get("tool_use_id"))); j >= 0 {
 					x.results[j], b.claimed = b, true
 					remaining--
 				}

@@ -126,7 +126,7 @@ func (r *request) answered(m *editedMessage, following []*editedMessage, ids *id
 	for _, b := range following {
 		j := -1
 		if b.role == wire.RoleTool {
-			j = open.pop(unquoted(b.get("tool_call_id")))
+			j = open.pop(wire.Unquoted(b.get("tool_call_id")))
 		}
 		if j < 0 || m.calls[j].members == nil {
 			rest = append(rest, b)

@@ -83,12 +83,7 @@ func (r *request) fillResults(m *editedMessage) {
 		if b.kind != wire.ToolResultBlock {
 			continue
 		}
-		raw := b.get("content")
-		if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
-			continue
-		}
-		content, removed := removeElements(raw, isBlankText)
-		if removed {
+		if content, removed := withoutBlankTexts(b.get("content")); removed {
 			if content == nil {
 				content = wire.Quote(noOutput)
 			}
@@ -100,13 +95,17 @@ func (r *request) fillResults(m *editedMessage) {
 
 // fillSystem removes blank texts from the system prompt.
 func (r *request) fillSystem() {
-	raw := r.root.get("system")
-	if len(raw) == 0 || raw[0] != '[' || !hasBlankText(raw) {
-		return
-	}
-	if content, removed := removeElements(raw, isBlankText); removed {
+	if content, removed := withoutBlankTexts(r.root.get("system")); removed {
 		r.set(KindEmpty, "system", content)
 	}
+}
+
+// withoutBlankTexts is removeElements for blank texts.
+func withoutBlankTexts(raw []byte) (rest []byte, removed bool) {
+	if len(raw) == 0 || raw[0] != '[' || !mayBeBlank().Match(raw) {
+		return raw, false
+	}
+	return removeElements(raw, isBlankText)
 }
 
 // removeElements is an array without some of its elements, nil if nothing is left; some reports whether there were any.

@@ -3,11 +3,10 @@ package sanitize
 import (
 	"bytes"
 	"slices"
-	"strconv"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"mneme/proxy/lazyregexp"
 	"mneme/proxy/wire"
 )
 
@@ -155,70 +154,22 @@ func array(body []byte, span wire.Span, n int, items []item) []byte {
 }
 
 // textOf is the value of a raw string; empty for any other value.
-func textOf(raw []byte) string { return string(unquoted(raw)) }
-
-// unquoted is textOf without a copy where the string has no escapes.
-func unquoted(raw []byte) []byte {
-	if !isText(raw) {
-		return nil
-	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1]
-	}
-	var s string
-	// Every value was parsed before, and invalid Unicode is not an error.
-	_ = wire.Unmarshal(raw, &s)
-	return []byte(s)
-}
+func textOf(raw []byte) string { return string(wire.Unquoted(raw)) }
 
 // isText reports whether a raw value is a non-empty string.
 func isText(raw []byte) bool { return len(raw) > 2 && raw[0] == '"' }
 
-// blank reports whether a raw value is a string of white space only. It does not decode long texts.
+// blank reports whether a raw value is a string of white space only. It does not decode what begins with a word.
 func blank(raw []byte) bool {
 	if len(raw) < 2 || raw[0] != '"' {
 		return false
 	}
-	for i := 1; i < len(raw)-1; i++ {
-		switch c := raw[i]; {
-		case c == ' ':
-		case c == '\\' && strings.IndexByte("nrtf", raw[i+1]) >= 0:
-			i++
-		case c == '\\' && raw[i+1] == 'u':
-			// No white space is a surrogate pair.
-			if r, _ := strconv.ParseUint(string(raw[i+2:i+6]), 16, 16); !unicode.IsSpace(rune(r)) {
-				return false
-			}
-			i += 5
-		case c >= utf8.RuneSelf:
-			r, size := utf8.DecodeRune(raw[i:])
-			if !unicode.IsSpace(r) {
-				return false
-			}
-			i += size - 1
-		default:
-			return false
-		}
+	text := bytes.TrimLeft(raw[1:len(raw)-1], " ")
+	if r, _ := utf8.DecodeRune(text); len(text) > 0 && r != '\\' && !unicode.IsSpace(r) {
+		return false
 	}
-	return true
+	return len(bytes.TrimSpace(wire.Unquoted(raw))) == 0
 }
 
-// hasBlankText reports whether a raw value may contain a blank "text". It searches instead of
-// parsing, so that most values need not be parsed again.
-func hasBlankText(raw []byte) bool {
-	name := []byte(`"text"`)
-	for {
-		i := bytes.Index(raw, name)
-		if i < 0 {
-			return false
-		}
-		raw = bytes.TrimLeft(raw[i+len(name):], " \t\r\n")
-		if len(raw) == 0 || raw[0] != ':' {
-			continue
-		}
-		rest := bytes.TrimLeft(raw[1:], " \t\r\n")
-		if len(rest) > 1 && rest[0] == '"' && (rest[1] == '"' || rest[1] == ' ' || rest[1] == '\\' || rest[1] >= 0x80) {
-			return true
-		}
-	}
-}
+// mayBeBlank matches a member "text" that may be blank. It is searched for so that most values need not be parsed again.
+var mayBeBlank = lazyregexp.New(`"text"[ \t\r\n]*:[ \t\r\n]*"(?:["\\ ]|[^\x00-\x7f])`)

@@ -192,11 +192,8 @@ func (f *schemaFitter) setRequired(o *object, names []string) {
 		o.drop("required")
 		return
 	}
-	quoted := make([][]byte, len(names))
-	for i, name := range names {
-		quoted[i] = wire.Quote(name)
-	}
-	o.set("required", slices.Concat([]byte("["), bytes.Join(quoted, []byte(",")), []byte("]")))
+	list, _ := wire.Marshal(names) // texts always encode
+	o.set("required", list)
 }
 
 // choice is a node of several alternatives in Google's subset: each says all of it.

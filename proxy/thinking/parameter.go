@@ -41,12 +41,7 @@ type Refused struct {
 // gateways: the JSON member that should name the parameter is often missing or wrong, so the
 // sentence decides.
 func RefusedParameter(status int, body []byte) (Refused, bool) {
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusRequestEntityTooLarge,
-		http.StatusTooManyRequests:
-		return Refused{}, false
-	}
-	if status < http.StatusBadRequest || classOf(body) != ClassOther {
+	if !ofContent(status, body) {
 		return Refused{}, false
 	}
 	r, ok := refusedIn(normalize(body))
@@ -54,6 +49,16 @@ func RefusedParameter(status int, body []byte) (Refused, bool) {
 		return Refused{}, false // the rest of the window concerns only this request
 	}
 	return r, ok
+}
+
+// ofContent reports whether an error may concern what a request says besides its history.
+func ofContent(status int, body []byte) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusRequestEntityTooLarge,
+		http.StatusTooManyRequests:
+		return false
+	}
+	return status >= http.StatusBadRequest && classOf(body) == ClassOther
 }
 
 // refusedIn tries the rules in their order.

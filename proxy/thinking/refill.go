@@ -80,15 +80,11 @@ func (h history) hold(e *wire.Edits, m *wire.MessageOutline, p Placeholder) bool
 		return !h.thinks(m) && h.holdBlock(e, m, p.Text)
 	case h.dialect == wire.Chat && p.Field != "":
 		span := m.Members.Get(p.Field)
-		switch {
-		case !span.Exists():
-			insert(e, m.Span, p.Field, wire.Quote(p.Text))
-		case h.Raw(span).Kind() == 'n':
-			e.Replace(span, wire.Quote(p.Text))
-		default:
-			return false
+		lacks := !span.Exists() || h.Raw(span).Kind() == 'n'
+		if lacks {
+			put(e, m.Span, span, p.Field, wire.Quote(p.Text))
 		}
-		return true
+		return lacks
 	case h.dialect == wire.Chat && p.Signature != "":
 		return h.holdSignature(e, m, p.Signature)
 	}
@@ -124,15 +120,10 @@ func (h history) holdSignature(e *wire.Edits, m *wire.MessageOutline, signature 
 	google := slices.Concat([]byte(`{"thought_signature":`), wire.Quote(signature), []byte("}"))
 	extra := slices.Concat([]byte(`{"google":`), google, []byte("}"))
 	span := call.Get(extraContent)
-	switch members := h.Object(span); {
-	case !span.Exists():
-		insert(e, elements[0], extraContent, extra)
-	case len(members) == 0:
-		e.Replace(span, extra)
-	case members.Get("google").Exists():
-		e.Replace(members.Get("google"), google)
-	default:
-		insert(e, span, "google", google)
+	if members := h.Object(span); len(members) > 0 {
+		put(e, span, members.Get("google"), "google", google)
+	} else {
+		put(e, elements[0], span, extraContent, extra)
 	}
 	return true
 }

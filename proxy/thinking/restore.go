@@ -32,12 +32,8 @@ func (h history) restore(e *wire.Edits, m *wire.MessageOutline, turn *ledger.Tur
 		case f.Name == "tool_calls":
 			value = withIDs(value, ids)
 		}
-		current := m.Members.Get(f.Name)
-		switch {
-		case !current.Exists():
-			insert(e, m.Span, f.Name, value)
-		case !bytes.Equal(h.Raw(current), value):
-			e.Replace(current, value)
+		if current := m.Members.Get(f.Name); !bytes.Equal(h.Raw(current), value) {
+			put(e, m.Span, current, f.Name, value)
 		}
 	}
 	var surplus []string

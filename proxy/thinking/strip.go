@@ -124,15 +124,15 @@ func (h history) dropSignature(e *wire.Edits, members wire.Object) (removeAll bo
 
 // setContent replaces or adds a message's content.
 func (h history) setContent(e *wire.Edits, m *wire.MessageOutline, value []byte) {
-	if m.Content.Exists() {
-		e.Replace(m.Content, value)
-		return
-	}
-	insert(e, m.Span, "content", value)
+	put(e, m.Span, m.Content, "content", value)
 }
 
-// insert adds a member at the front of the object at s, which must not be empty.
-func insert(e *wire.Edits, s wire.Span, name string, value []byte) {
+// put replaces the member at old, or else adds it at the front of the object at s, which must not be empty.
+func put(e *wire.Edits, s, old wire.Span, name string, value []byte) {
+	if old.Exists() {
+		e.Replace(old, value)
+		return
+	}
 	front := wire.Span{Start: s.Start + 1, End: s.Start + 1}
 	e.Replace(front, slices.Concat(wire.Quote(name), []byte(":"), value, []byte(",")))
 }

@@ -1,7 +1,6 @@
 package thinking
 
 import (
-	"net/http"
 	"strconv"
 
 	"mneme/proxy/lazyregexp"
@@ -27,14 +26,8 @@ var (
 
 // SchemaRefused reads an error with an HTTP status that refuses the schema of a tool.
 func SchemaRefused(status int, body []byte) (r RefusedSchema) {
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusRequestEntityTooLarge,
-		http.StatusTooManyRequests:
-		return r
-	}
 	text := normalize(body)
-	if status < http.StatusBadRequest || !ofSchema().MatchString(text) || ofAnswer().MatchString(text) ||
-		classOf(body) != ClassOther {
+	if !ofContent(status, body) || !ofSchema().MatchString(text) || ofAnswer().MatchString(text) {
 		return r
 	}
 	r.Matched = true

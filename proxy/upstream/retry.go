@@ -23,10 +23,6 @@ type budget struct {
 	lastRefill time.Time // the last refill by time
 }
 
-func newBudget(burst int) *budget {
-	return &budget{max: float64(burst), tokens: float64(burst), lastRefill: time.Now()}
-}
-
 // earn refills the budget for one call.
 func (b *budget) earn() {
 	b.mu.Lock()

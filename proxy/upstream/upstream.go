@@ -145,7 +145,8 @@ func New(c Config) (*Client, error) {
 	return &Client{
 		base: strings.TrimRight(base, "/"), query: u.RawQuery,
 		auth: c.Auth, key: c.Key, trip: trip, limits: limits, judge: c.Judge,
-		early: c.Early, retries: newBudget(limits.Burst),
+		early:    c.Early,
+		retries:  &budget{max: float64(limits.Burst), tokens: float64(limits.Burst), lastRefill: time.Now()},
 		circuits: circuits{limits: limits, seed: maphash.MakeSeed(), byLane: map[lane]*circuit{}},
 	}, nil
 }

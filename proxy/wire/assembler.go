@@ -117,14 +117,7 @@ func (b *grownBlock) json() jsontext.Value {
 	}
 	o, _ := readObject(b.start) // it was read before
 	var e Edits
-	set := func(name string, value []byte) {
-		if old := o.Members.Get(name); old.Exists() {
-			e.Replace(old, value)
-			return
-		}
-		end := len(b.start) - len("}") // the type, at least, stands before it
-		e.Replace(Span{end, end}, slices.Concat([]byte(","), Quote(name), []byte(":"), value))
-	}
+	set := func(name string, value []byte) { e.Set(o.Members, name, value) } // the type, at least, stands before it
 	if len(b.text) > 0 {
 		name := "text"
 		if kind, _ := o.Text(o.Members.Get("type")); IsThinking(kind) {
@@ -136,7 +129,7 @@ func (b *grownBlock) json() jsontext.Value {
 		set("signature", b.signature)
 	}
 	if len(b.input) > 0 {
-		set("input", InputObject(unquote(slices.Concat([]byte(`"`), b.input, []byte(`"`)))))
+		set("input", InputObject(stringOf(slices.Concat([]byte(`"`), b.input, []byte(`"`)))))
 	}
 	if len(b.citations) > 0 {
 		var citations []jsontext.Value

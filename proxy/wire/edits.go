@@ -3,6 +3,8 @@ package wire
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tidwall/gjson"
 )
 
 // Edits are changes to a body that are collected and applied at once. Bytes that no edit covers
@@ -49,6 +51,16 @@ func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
 	}
 }
 
+// Set changes a member of o, which has others, or adds it behind them.
+func (e *Edits) Set(o Object, name string, value []byte) {
+	if old := o.Get(name); old.Exists() {
+		e.Replace(old, value)
+		return
+	}
+	end := o[len(o)-1].Value.End
+	e.Replace(Span{end, end}, slices.Concat([]byte(","), Quote(name), []byte(":"), value))
+}
+
 // Spans are the spans of an object's members, including their names.
 func (o Object) Spans() []Span {
 	out := make([]Span, len(o))
@@ -63,6 +75,30 @@ func (e *Edits) RemoveMembers(o Object, names ...string) {
 	if slices.ContainsFunc(names, func(name string) bool { return o.Index(name) >= 0 }) {
 		e.Keep(o.Spans(), func(i int) bool { return !slices.Contains(names, o[i].Name) })
 	}
+}
+
+// Without is an object without the named members; another value is as it was.
+func Without(v []byte, names ...string) []byte {
+	o := &Outline{Body: v}
+	var e Edits
+	e.RemoveMembers(o.Object(Span{0, len(v)}), names...)
+	return e.Apply(v)
+}
+
+// Merged is an object with those members of another one that it lacks.
+func Merged(object, more []byte) []byte {
+	if len(object) == len("{}") {
+		return more
+	}
+	o := &Outline{Body: object}
+	have, out := o.Object(Span{0, len(object)}), slices.Clone(object[:len(object)-1])
+	gjson.ParseBytes(more).ForEach(func(name, value gjson.Result) bool {
+		if have.Index(name.Str) < 0 {
+			out = append(append(append(append(out, ','), name.Raw...), ':'), value.Raw...)
+		}
+		return true
+	})
+	return append(out, '}')
 }
 
 // Apply returns the edited body, or body itself if there are no edits. An edit inside another one

@@ -137,7 +137,7 @@ func inner(v []byte) []byte {
 	case len(v) < 2 || v[0] != '"':
 		return []byte{}
 	case !utf8.Valid(v):
-		v = Quote(unquote(v))
+		v = Quote(stringOf(v))
 	}
 	return v[1 : len(v)-1]
 }

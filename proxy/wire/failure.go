@@ -120,10 +120,10 @@ func ReadFailure(status int, body []byte) Failure {
 			Code    jsontext.Value `json:"code"`
 		}
 		if json.Unmarshal(shape.Error, &detail, lenient) == nil {
-			f.Type, f.Code, f.Message = unquote(detail.Type), unquote(detail.Code), unquote(detail.Message)
+			f.Type, f.Code, f.Message = stringOf(detail.Type), stringOf(detail.Code), stringOf(detail.Message)
 			number, _ = strconv.Atoi(cmp.Or(f.Code, string(detail.Code)))
 		}
-		f.Message = cmp.Or(f.Message, unquote(shape.Error), unquote(shape.Message))
+		f.Message = cmp.Or(f.Message, stringOf(shape.Error), stringOf(shape.Message))
 		if BaseResponseFailed(shape.Base) {
 			base := gjson.ParseBytes(shape.Base)
 			f.Message, number = cmp.Or(f.Message, base.Get("status_msg").Str), baseStatuses[base.Get("status_code").Int()]
@@ -193,14 +193,6 @@ func statusOf(f Failure, number int) int {
 		status = 529
 	}
 	return cmp.Or(status, http.StatusBadGateway)
-}
-
-func unquote(v jsontext.Value) string {
-	var s string
-	if json.Unmarshal(v, &s, lenient) != nil {
-		return ""
-	}
-	return s
 }
 
 // Clip cuts a text at n bytes, at a character, and marks the cut.

@@ -211,6 +211,14 @@ type Source struct {
 	URL       string `json:"url,omitzero"`
 }
 
+// Address is the address of s, or a data: URL that holds it.
+func (s Source) Address() string {
+	if s.Type == "url" {
+		return s.URL
+	}
+	return "data:" + s.MediaType + ";base64," + s.Data
+}
+
 // UnmarshalJSONFrom reads an object, or the text that names the source of a search result.
 func (s *Source) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == '"' {
@@ -240,17 +248,26 @@ type ToolChoice struct {
 	DisableParallel bool   `json:"disable_parallel_tool_use,omitzero"`
 }
 
-// OpenAI returns c as OpenAI's APIs have it. tool is their object that names the tool.
-func (c ToolChoice) OpenAI(tool any) (jsontext.Value, error) {
+// OpenAIChoice returns the choice of a tool as OpenAI's APIs have it, with their parallel_tool_calls. named is their
+// object for a tool.
+func (r *Request) OpenAIChoice(named func(tool string) any) (choice jsontext.Value, parallel *bool, err error) {
+	c := r.ToolChoice
+	if len(r.Tools) == 0 || c == nil {
+		return nil, nil, nil
+	}
+	if c.DisableParallel {
+		parallel = new(false)
+	}
 	switch c.Type {
 	case "auto", "none":
-		return Quote(c.Type), nil
+		return Quote(c.Type), parallel, nil
 	case "any":
-		return Quote("required"), nil
+		return Quote("required"), parallel, nil
 	case "tool":
-		return Marshal(tool)
+		choice, err = Marshal(named(c.Name))
+		return choice, parallel, err
 	}
-	return nil, Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
+	return nil, nil, Refuse("tool_choice.type %q is none of auto, any, tool, none", c.Type)
 }
 
 // Thinking is the request's setting for thinking.

@@ -230,6 +230,13 @@ func (o *Outline) Unquoted(s Span) (text []byte, ok bool) {
 	return text, true
 }
 
+// Unquoted is the string that v is; nil for a value of another kind. The result must not be modified.
+func Unquoted(v []byte) []byte {
+	o := Outline{Body: v}
+	text, _ := o.Unquoted(Span{End: len(v)})
+	return text
+}
+
 // Elements are the spans of the elements of the array at s; nil for any other value.
 func (o *Outline) Elements(s Span) []Span {
 	if o.Raw(s).Kind() != '[' {

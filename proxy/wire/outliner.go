@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -284,10 +283,5 @@ func stringOf(v []byte) string {
 	if s, ok := names[string(v[1:len(v)-1])]; ok {
 		return s
 	}
-	if isPlain(v) {
-		return string(v[1 : len(v)-1])
-	}
-	var s string
-	_ = json.Unmarshal(v, &s, lenient)
-	return s
+	return string(Unquoted(v))
 }

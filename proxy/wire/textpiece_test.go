@@ -38,7 +38,7 @@ func TestReadAText(t *testing.T) {
 		// Of two members of one name the one counts the first and the other the last.
 		if e.Delta.Type == kind+"_delta" && name == kind && strings.Count(string(data), `":"`) == 3 {
 			require.Equal(t, e.Index, read.Index)
-			require.Equal(t, string(e.Delta.Inner()), string(Inner(unquote([]byte(`"`+string(read.Delta.Inner())+`"`)))))
+			require.Equal(t, string(e.Delta.Inner()), string(Inner(stringOf([]byte(`"`+string(read.Delta.Inner())+`"`)))))
 		}
 	})
 }

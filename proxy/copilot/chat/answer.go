@@ -38,9 +38,9 @@ type choice struct {
 }
 
 type answerMessage struct {
-	Role      string     `json:"role,omitzero"`
-	Content   *string    `json:"content,omitzero"`
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+	Role      string          `json:"role,omitzero"`
+	Content   *string         `json:"content,omitzero"`
+	ToolCalls []wire.ChatCall `json:"tool_calls,omitempty"`
 }
 
 // tally is nil where the CLI has counted nothing.
@@ -127,16 +127,16 @@ func (a *response) chunk(delta *answerMessage, finish string, u *wire.ChatUsage)
 	_, _ = a.out.Write(wire.AppendFrame(nil, "", encode(c)))
 }
 
-func encode(c completion) []byte {
-	b, err := wire.Marshal(c)
-	if err != nil { // strings and numbers always encode
+func encode(v any) []byte {
+	b, err := wire.Marshal(v)
+	if err != nil { // strings, numbers and checked JSON always encode
 		panic(err)
 	}
 	return b
 }
 
 // end completes the answer.
-func (a *response) end(calls []toolCall, spent copilot.Usage) {
+func (a *response) end(calls []wire.ChatCall, spent copilot.Usage) {
 	finish, u := finishStop, tally(spent)
 	if len(calls) > 0 {
 		finish = finishTools
@@ -152,7 +152,7 @@ func (a *response) end(calls []toolCall, spent copilot.Usage) {
 	a.begin()
 	for i, c := range calls {
 		c.Index = &i
-		a.chunk(&answerMessage{ToolCalls: []toolCall{c}}, "", nil)
+		a.chunk(&answerMessage{ToolCalls: []wire.ChatCall{c}}, "", nil)
 	}
 	last := u // a client that did not ask for a chunk of its own gets no chunk without a choice
 	if a.req.tallied {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"mneme/proxy/copilot"
@@ -15,13 +14,13 @@ import (
 // body is what is read of a request. What is not here is ignored: the CLI has no
 // place for sampling and limits of tokens.
 type body struct {
-	Model         string         `json:"model"`
-	Messages      []chatMessage  `json:"messages"`
-	Tools         []tool         `json:"tools"`
-	ToolChoice    jsontext.Value `json:"tool_choice"`
-	N             *float64       `json:"n"`
-	Format        format         `json:"response_format"`
-	Stream        bool           `json:"stream"`
+	Model         string             `json:"model"`
+	Messages      []wire.ChatMessage `json:"messages"`
+	Tools         []wire.ChatTool    `json:"tools"`
+	ToolChoice    jsontext.Value     `json:"tool_choice"`
+	N             *float64           `json:"n"`
+	Format        format             `json:"response_format"`
+	Stream        bool               `json:"stream"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
@@ -31,62 +30,14 @@ type format struct {
 	Type string `json:"type"`
 }
 
-type chatMessage struct {
-	Role       string     `json:"role"`
-	Content    content    `json:"content"`
-	ToolCalls  []toolCall `json:"tool_calls"`
-	ToolCallID string     `json:"tool_call_id"`
-}
-
-// content is text and what is none.
-type content struct {
-	text  string
-	other string // the type of the first part that is no text; empty for none
-}
-
-func (c *content) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	if d.PeekKind() != '[' {
-		return json.UnmarshalDecode(d, &c.text)
-	}
-	var parts []struct {
-		Type    string `json:"type"`
-		Text    string `json:"text"`
-		Refusal string `json:"refusal"`
-	}
-	if err := json.UnmarshalDecode(d, &parts); err != nil {
-		return err
-	}
+// noText is the type of the first part that is no text; empty for none.
+func noText(parts wire.ChatContent) string {
 	for _, p := range parts {
-		c.text += p.Text + p.Refusal
-		if p.Type != "text" && p.Type != "refusal" && c.other == "" {
-			c.other = p.Type
+		if p.Type != wire.TextBlock && p.Type != "refusal" {
+			return p.Type
 		}
 	}
-	return nil
-}
-
-type tool struct {
-	Type     string   `json:"type"`
-	Function function `json:"function"`
-}
-
-type function struct {
-	Name        string         `json:"name"`
-	Description string         `json:"description"`
-	Parameters  jsontext.Value `json:"parameters"`
-}
-
-// toolCall is one in a request, and in an answer.
-type toolCall struct {
-	Index    *int         `json:"index,omitzero"` // in chunks only
-	ID       string       `json:"id"`
-	Type     string       `json:"type"`
-	Function functionCall `json:"function"`
-}
-
-type functionCall struct {
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"` // JSON
+	return ""
 }
 
 // request is a body made ready.
@@ -94,9 +45,9 @@ type request struct {
 	model    string
 	system   string
 	tools    []copilot.Tool
-	setup    sum           // of the three
-	messages []chatMessage // without the system prompt
-	sums     []sum         // of said
+	setup    sum                // of the three
+	messages []wire.ChatMessage // without the system prompt
+	sums     []sum              // of said
 	stream   bool
 	tallied  bool // a stream is to end with its usage
 }
@@ -104,13 +55,7 @@ type request struct {
 // sum stands for a part of a request, whatever its layout.
 type sum [sha256.Size]byte
 
-func sumOf(v any) sum {
-	b, err := wire.Marshal(v)
-	if err != nil { // strings and checked JSON always encode
-		panic(err)
-	}
-	return sha256.Sum256(b)
-}
+func sumOf(v any) sum { return sha256.Sum256(encode(v)) }
 
 // read makes a request of its bytes. Failures are a wire.Failure, or wrap
 // wire.ErrBadJSON.
@@ -127,7 +72,7 @@ func read(b []byte) (*request, error) {
 	}
 	r := &request{model: in.Model, stream: in.Stream, tallied: in.StreamOptions.IncludeUsage}
 	for len(in.Messages) > 0 && wire.IsSystem(in.Messages[0].Role) {
-		r.system = wire.Join("\n\n", r.system, in.Messages[0].Content.text)
+		r.system = wire.Join("\n\n", r.system, in.Messages[0].Content.Text(""))
 		in.Messages = in.Messages[1:]
 	}
 	r.messages = in.Messages
@@ -144,7 +89,7 @@ func read(b []byte) (*request, error) {
 		Tools         []copilot.Tool
 	}{r.model, string(wire.Fold([]byte(r.system))), r.tools})
 	for _, m := range r.messages {
-		r.sums = append(r.sums, m.sum())
+		r.sums = append(r.sums, sumOfMessage(m))
 	}
 	return r, nil
 }
@@ -163,11 +108,10 @@ func (r *request) check() error {
 	}
 	silent := true
 	for _, m := range input {
-		if m.Content.other != "" {
-			return wire.Refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only",
-				m.Content.other)
+		if other := noText(m.Content); other != "" {
+			return wire.Refuse("a part of type %q cannot be sent to this backend: the Copilot CLI is given text only", other)
 		}
-		silent = silent && m.Role != wire.RoleTool && strings.TrimSpace(m.Content.text) == ""
+		silent = silent && m.Role != wire.RoleTool && strings.TrimSpace(m.Content.Text("")) == ""
 	}
 	if silent {
 		return wire.Refuse("the last message says nothing: the Copilot CLI needs a prompt")
@@ -186,7 +130,7 @@ func (r *request) answered() int {
 	return 0
 }
 
-func (r *request) offer(tools []tool) error {
+func (r *request) offer(tools []wire.ChatTool) error {
 	for i, t := range tools {
 		if t.Type != "" && t.Type != "function" || t.Function.Name == "" {
 			return wire.Refuse("tools[%d] is no function with a name: the Copilot CLI takes no other tools", i)
@@ -201,9 +145,9 @@ func (r *request) offer(tools []tool) error {
 	return nil
 }
 
-// sum forgives a message the way its lines end, the spaces at their ends and how
+// sumOfMessage forgives a message the way its lines end, the spaces at their ends and how
 // the JSON in it is written. Ids of calls are names, not content.
-func (m chatMessage) sum() sum {
+func sumOfMessage(m wire.ChatMessage) sum {
 	type call struct{ Name, Arguments string }
 	var calls []call
 	for _, c := range m.ToolCalls {
@@ -216,7 +160,7 @@ func (m chatMessage) sum() sum {
 	return sumOf(struct {
 		Role, Text, Other string
 		Calls             []call
-	}{role, string(wire.Fold([]byte(m.Content.text))), m.Content.other, calls})
+	}{role, string(wire.Fold([]byte(m.Content.Text("")))), noText(m.Content), calls})
 }
 
 // canonical writes JSON in one way; what is none stays.
@@ -236,7 +180,7 @@ func (r *request) results() map[string]string {
 		if m.Role != wire.RoleTool {
 			return nil
 		}
-		out[m.ToolCallID] = m.Content.text
+		out[m.ToolCallID] = m.Content.Text("")
 	}
 	return out
 }

@@ -55,7 +55,7 @@ func (t *talk) goesOn(r *request) bool {
 	}
 	results := r.results()
 	if t.state != parked {
-		return !slices.ContainsFunc(r.messages[n:], func(m chatMessage) bool { return m.Role == wire.RoleTool })
+		return !slices.ContainsFunc(r.messages[n:], func(m wire.ChatMessage) bool { return m.Role == wire.RoleTool })
 	}
 	return slices.ContainsFunc(t.calls, func(c parkedCall) bool { _, ok := results[c.ours]; return ok })
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"mneme/proxy/copilot"
 	"mneme/proxy/wire"
 )
 
@@ -35,10 +34,10 @@ type recordedCall struct {
 	Arguments jsontext.Value `json:"arguments"`
 }
 
-func record(messages []chatMessage) string {
+func record(messages []wire.ChatMessage) string {
 	var out strings.Builder
 	for _, m := range messages {
-		l := line{Role: m.Role, Text: m.Content.text, Omitted: m.Content.other, Call: m.ToolCallID}
+		l := line{Role: m.Role, Text: m.Content.Text(""), Omitted: noText(m.Content), Call: m.ToolCallID}
 		for _, c := range m.ToolCalls {
 			arguments := jsontext.Value(c.Function.Arguments)
 			if !arguments.IsValid() {
@@ -46,11 +45,7 @@ func record(messages []chatMessage) string {
 			}
 			l.Calls = append(l.Calls, recordedCall{c.ID, c.Function.Name, arguments})
 		}
-		b, err := wire.Marshal(l)
-		if err != nil { // strings and checked JSON always encode
-			panic(err)
-		}
-		out.Write(b)
+		out.Write(encode(l))
 		out.WriteByte('\n')
 	}
 	return out.String()
@@ -66,18 +61,18 @@ func (r *request) systemPrompt(n int) string {
 
 // prompt makes one prompt of the input: results of tools first, since they stand in
 // front.
-func (r *request) prompt() copilot.Prompt {
-	var results []chatMessage
+func (r *request) prompt() string {
+	var results []wire.ChatMessage
 	words := ""
 	for _, m := range r.messages[r.answered():] {
 		if m.Role == wire.RoleTool {
 			results = append(results, m)
 			continue
 		}
-		words = wire.Join("\n\n", words, strings.TrimSpace(m.Content.text))
+		words = wire.Join("\n\n", words, strings.TrimSpace(m.Content.Text("")))
 	}
 	if len(results) > 0 {
 		words = wire.Join("\n\n", resultsHead+record(results), words)
 	}
-	return copilot.Prompt{Text: words}
+	return words
 }

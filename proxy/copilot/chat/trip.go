@@ -210,17 +210,17 @@ func (t *talk) respond(ctx context.Context, r *request) error {
 
 // hear notes what the talk has seen now, and gives the calls as the client gets
 // them.
-func (t *talk) hear(r *request, out copilot.Outcome) []toolCall {
-	message := chatMessage{Role: wire.RoleAssistant, Content: content{text: out.Text}}
+func (t *talk) hear(r *request, out copilot.Outcome) []wire.ChatCall {
+	message := wire.ChatMessage{Role: wire.RoleAssistant, Content: wire.ChatText(out.Text)}
 	t.calls = nil
 	for _, c := range out.Calls {
 		id := "call_" + rand.Text()[:24]
 		t.calls = append(t.calls, parkedCall{ours: id, its: c.ID})
-		message.ToolCalls = append(message.ToolCalls, toolCall{ID: id, Type: "function", Function: functionCall{
-			c.Name, arguments(c),
+		message.ToolCalls = append(message.ToolCalls, wire.ChatCall{ID: id, Type: "function", Function: wire.ChatCalled{
+			Name: c.Name, Arguments: arguments(c),
 		}})
 	}
-	t.sums = append(r.sums, message.sum())
+	t.sums = append(r.sums, sumOfMessage(message))
 	return message.ToolCalls
 }
 

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -14,11 +13,27 @@ import (
 func (s *Server) Lossy(t testing.TB, share float64,
 	loses func(reply []byte) bool) (addr string, dropped *atomic.Int64) {
 	t.Helper()
+	dropped = new(atomic.Int64)
+	return s.forward(t, pass, func(reply []byte) bool {
+		lost := loses(reply) && rand.Float64() < share
+		if lost {
+			dropped.Add(1)
+		}
+		return !lost
+	}), dropped
+}
+
+// pass lets all bytes through.
+func pass([]byte) bool { return true }
+
+// forward opens a way to the server. requests and replies see what passes on it; false ends the connection. It ends
+// with the test.
+func (s *Server) forward(t testing.TB, requests, replies func([]byte) bool) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dropped = new(atomic.Int64)
 	var pipes sync.WaitGroup
 	var mu sync.Mutex
 	open := map[net.Conn]bool{} // guarded by mu; nil once the test is over
@@ -44,10 +59,17 @@ func (s *Server) Lossy(t testing.TB, share float64,
 		}
 		return open != nil
 	}
-	closed := func(conns ...net.Conn) {
+	pipe := func(dst, src net.Conn, passes func([]byte) bool) {
+		var err error
+		for b, n := make([]byte, 64<<10), 0; err == nil; {
+			if n, err = src.Read(b); err != nil || !passes(b[:n]) {
+				break
+			}
+			_, err = dst.Write(b[:n])
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, c := range conns {
+		for _, c := range []net.Conn{dst, src} {
 			_ = c.Close()
 			delete(open, c)
 		}
@@ -66,24 +88,9 @@ func (s *Server) Lossy(t testing.TB, share float64,
 			if !opened(in, out) {
 				return
 			}
-			pipes.Go(func() { _, _ = io.Copy(out, in); closed(in, out) })
-			pipes.Go(func() {
-				defer closed(in, out)
-				for b := make([]byte, 64<<10); ; {
-					n, err := out.Read(b)
-					if err != nil {
-						return
-					}
-					if loses(b[:n]) && rand.Float64() < share {
-						dropped.Add(1)
-						return
-					}
-					if _, err := in.Write(b[:n]); err != nil {
-						return
-					}
-				}
-			})
+			pipes.Go(func() { pipe(out, in, requests) })
+			pipes.Go(func() { pipe(in, out, replies) })
 		}
 	})
-	return l.Addr().String(), dropped
+	return l.Addr().String()
 }
