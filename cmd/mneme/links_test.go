@@ -21,7 +21,7 @@ var (
 // A link in the documentation leads to a file that there is, and to one of its headings; the index leads to each page.
 func TestTheLinksOfTheDocumentation(t *testing.T) {
 	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "*/DESIGN.md", "*/*/DESIGN.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "*/DESIGN.md", "*/*/DESIGN.md"} {
 		found, err := filepath.Glob(filepath.Join("../..", pattern))
 		require.NoError(t, err)
 		pages = append(pages, found...)
