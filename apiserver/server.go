@@ -3,8 +3,8 @@
 // the server's end cancel it.
 //
 // It owns the registry of runs with their event logs, in memory, a goroutine for each run and one that drops runs of
-// which nobody asks any more. It never stores anything of a chat beyond its runs, knows no Redis, and logs ids, never
-// contents.
+// which nobody asks any more. Of a chat it stores nothing but its runs and, by package
+// rag, its documents. It logs ids, never contents.
 package apiserver
 
 import (

@@ -19,10 +19,9 @@ import (
 	"mneme/proxy/wire"
 )
 
-// A pipeline takes a request to its answer. Each stage takes the value that the one
-// before it gave and gives the next: *request, routed, named, asked, said, attempt.
-// So a stage can neither run too early nor see what a later one decides. An error
-// ends the pipeline; as long as nothing has been written it becomes an answer in the
+// A pipeline takes a request to its answer. Each stage returns the value that the next one takes: *request,
+// routedRequest, scopedRequest, adaptedRequest, resolvedRequest, attempt. So a stage can neither run too early nor see
+// what a later one decides. An error ends the pipeline. If nothing has been written yet, it becomes an answer in the
 // endpoint's dialect.
 type pipeline func(ctx context.Context, x *request) error
 

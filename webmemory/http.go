@@ -34,7 +34,7 @@ import (
 // This file is about HTTP: the routes, what their parameters may be, how an error becomes
 // a problem, and the routes about documents, which are passed on as they are.
 
-// routes is the router, with the rooms that answer its routes.
+// routes is the router, with the parts that answer its routes.
 type routes struct {
 	*node.Core
 	rights        access.Rights // of acts
@@ -260,7 +260,7 @@ func newStorage(c *node.Core) *node.Storage {
 	return &node.Storage{Core: c, Changed: map[memory.Chat]bool{}, Wake: make(chan struct{}, 1)}
 }
 
-// growing returns the handler of a route that adds to a tenant's stored bytes. The request fails with errStorageFull if
+// growing returns the handler of a route that adds to a tenant's stored bytes. The request fails with ErrStorageFull if
 // the tenant has reached its limit, or if the body exceeds the rest. Messages, imports and forks are refused when they
 // are sure to be new.
 func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {

@@ -35,8 +35,8 @@ type (
 	Webhook = node.Webhook
 )
 
-// Server is the service. Make it with New, serve its Handler, end it with Drain and Close. What it does lies in rooms,
-// each a type that holds the rooms which it calls; New puts them together, and routes has those that answer requests.
+// Server is the service. Make it with New, serve its Handler, end it with Drain and Close. New connects the parts of the
+// service, and routes has those that answer requests.
 type Server struct {
 	*node.Core
 	registry *runs.Registry
@@ -81,7 +81,7 @@ func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends 
 	s := &Server{Core: c}
 	c.Life, s.end = context.WithCancelCause(context.Background())
 
-	// From the bottom up: each room calls those above it here alone.
+	// From the bottom up: each part calls only those above it here.
 	watch := &node.StoreWatch{Core: c, Losses: node.Losses{Used: map[memory.Chat]string{}, Wake: make(chan struct{}, 1)}}
 	c.Tier, store.LostData = &node.ColdTier{Core: c, Watch: watch}, watch.HasLoss
 	if cfg.Cold.Store != nil {

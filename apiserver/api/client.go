@@ -112,8 +112,8 @@ func (c *Client) Done(ctx context.Context, run string, last int64) error {
 	return c.callWithin(ctx, callTimeout, run, http.MethodDelete, path, nil, nil)
 }
 
-// DeleteChat stops the chat's runs and drops their events; after it nothing of
-// the chat is left there. It says whether the chat had documents.
+// DeleteChat stops the chat's runs, drops their events and deletes the chat's documents. It reports whether the chat had
+// documents.
 func (c *Client) DeleteChat(ctx context.Context, chat memory.Chat) (documents bool, err error) {
 	err = each(ctx, c.forTenant(chat.Tenant()), func(replica *Client) error {
 		var erased ChatErased

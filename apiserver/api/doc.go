@@ -13,7 +13,8 @@ package api
 //	GET    /v1/runs/{id}/events   the run's events from the start, or after Last-Event-ID
 //	POST   /v1/runs/{id}/stop     → 204, whether the run still went or not
 //	DELETE /v1/runs/{id}          the caller has all events: → 204, they are dropped
-//	DELETE /v1/chats/{chat}       → 204 once the chat's runs have ended and their events are dropped
+//	DELETE /v1/chats/{chat}       → 200 ChatErased, once the chat's runs have ended, their events are dropped and its
+//	                              documents are deleted
 //	GET    /v1/subagents          → {"subagents":[SubagentInfo …]}
 //
 // Every refusal is a Problem: {"error":{"code","message","retryable"}}.

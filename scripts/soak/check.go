@@ -266,7 +266,7 @@ func (c *checker) history(h *stored) {
 	c.sendable(h, c.structure(h))
 }
 
-// aTag finds the chats' tags in texts.
+// tagPattern finds the chats' tags in texts.
 var tagPattern = regexp.MustCompile(`(?:^| )(c\d{3,}n)`)
 
 // report enters a finding about a history, and about message i of it unless i is

@@ -156,7 +156,7 @@ type erasedWord struct {
 	erasure
 }
 
-// aWord is what text calls CODE.
+// wordPattern is what text calls CODE.
 var wordPattern = regexp.MustCompile(`c\d{3,}n\d{5}k\d{3}`)
 
 // erased enters the words of the runs that an erasure of a chat took, and looks

@@ -396,7 +396,7 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 // countedEvery is how many bytes of an import are counted at once, so that imports at the same time share the room.
 const countedEvery = 1 << 20
 
-// fits returns errStorageFull if the tenant has no room for so many bytes more.
+// fits returns ErrStorageFull if the tenant has no room for so many bytes more.
 func (in *importing) fits(ctx context.Context, bytes int) (err error) {
 	s, tenant, previous := in.portable, in.writer.Chat.Tenant(), in.bytes
 	in.bytes += int64(bytes)

@@ -40,7 +40,7 @@ type Scope struct {
 
 func (w Scope) has(key memory.Key) bool { return w.History == nil || *w.History == key }
 
-// String returns the form that parseEraseScope parses.
+// String returns the form that ParseScope parses.
 func (w Scope) String() string {
 	switch {
 	case w.History != nil:

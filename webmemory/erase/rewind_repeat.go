@@ -156,7 +156,7 @@ func (s *Rewinder) followRewinds(ctx context.Context, turns map[string]int64) er
 	return nil
 }
 
-// RewindsOf is rewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
+// RewindsOf is RewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
 func (s *Rewinder) RewindsOf(ctx context.Context, chat memory.Chat) (func(run string, turn int64) bool, error) {
 	s.Follower.Mu.Lock()
 	startTurn := s.Follower.StartTurn

@@ -20,7 +20,7 @@ import (
 
 // Tombstones makes what was taken away (erasures, redactions, rewinds, cuts by hand) true in all that this process and
 // its disk hold, follows what other processes took away, and tells Redis again of what it has forgotten. It writes the
-// file of erasures and the list in Redis. Nothing is written back to Redis before it was synced (syncErasures).
+// file of erasures and the list in Redis. Nothing is written back to Redis before it was synced (SyncErasures).
 type Tombstones struct {
 	*node.Core
 	Registry  *runs.Registry

@@ -33,8 +33,8 @@ func ZoneOf(ctx context.Context, s *Core, zone string, u memory.User) string {
 	return zone
 }
 
-// Core is what all rooms of the service share: the settings, the memory and its copies, the apiserver, what counts and
-// logs, and the few helpers that more than one room calls. Of its own it writes the audit log, notes what was taken
+// Core is what all parts of the service share: the settings, the memory and its copies, the apiserver, metrics, logs,
+// and helpers that more than one part calls. Of its own it writes the audit log, notes what was taken
 // away, and erases at the gateway what was said of a chat. With its context life ends what the service does by itself.
 type Core struct {
 	Cfg           Config

@@ -38,7 +38,7 @@ const (
 // EndStore keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
 //
 //	<dir>/<escaped chat>/<run>         a line of JSON about the run, then a line per event
-//	<dir>/<escaped chat>/calls-<run>   a callLine for each call of a tool outside that a post's runs were granted, each
+//	<dir>/<escaped chat>/calls-<run>   a CallLine for each call of a tool outside that a post's runs were granted, each
 //	                                   result, and each answer to their waits; run is that of the first attempt
 //
 // Processes of one data folder share them, and find those of the dead. The files

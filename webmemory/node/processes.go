@@ -22,7 +22,7 @@ import (
 )
 
 // This file is about the other processes that serve the same memory: each writes into
-// Redis where it is reached, and may ask the others by routes below internalPath, which
+// Redis where it is reached, and may ask the others by routes below InternalPath, which
 // serve nothing that a public route would not give.
 
 // Peers is about the other processes of this kind: it announces this one in Redis and asks the others. What one of them
@@ -185,7 +185,7 @@ func (n *neighbours) update(processes []redisstore.Process, keepRecent, silent b
 	return slices.Collect(maps.Values(now))
 }
 
-// askOther calls an internal route of another process. path is what follows internalPath. The error is an *api.Problem
+// askOther calls an internal route of another process. path is what follows InternalPath. The error is an *api.Problem
 // if the process answered with one.
 func (s *Peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
 	client, err := webapi.NewOver(p.URL, s.Between)

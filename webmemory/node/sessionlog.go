@@ -50,7 +50,7 @@ func SessionLine(format string, args ...any) string {
 	return time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
 }
 
-// Write adds lines that sessionLine made to a chat's log.
+// Write adds lines that SessionLine made to a chat's log.
 func (l *SessionLogs) Write(chat memory.Chat, lines ...string) {
 	if l.Dir == "" || len(lines) == 0 {
 		return

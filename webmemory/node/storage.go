@@ -85,7 +85,7 @@ func (s *Storage) count(ctx context.Context, chat memory.Chat) error {
 	return s.Store.Stored.Chat(ctx, chat, int64(bytes))
 }
 
-// Room returns how many bytes a tenant may store beyond those that it does. An error is errStorageFull if there are none.
+// Room returns how many bytes a tenant may store beyond those that it does. An error is ErrStorageFull if there are none.
 func (s *Core) Room(ctx context.Context, tenant memory.Tenant) (remaining int64, err error) {
 	limit := s.Cfg.Limiter.Stored(tenant)
 	if limit == 0 {

@@ -159,7 +159,7 @@ func (s *Histories) IsEmpty(ctx context.Context, chat memory.Chat) error {
 	return err
 }
 
-// UnchangedSince is errMessagesSince unless the chat's histories end as a rewind left them.
+// UnchangedSince is ErrMessagesSince unless the chat's histories end as a rewind left them.
 func (s *Histories) UnchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
 	a *redisstore.SetAside) error {
 	remaining := map[string]redisstore.AsideHistory{}

@@ -28,7 +28,7 @@ import (
 // This file is about calls of tools outside: an agent claims each before it makes it, by routes
 // that take its run's token. A claim is granted once (set-if-absent) for all attempts at the
 // run's post, under the fencing token of the chat's lease: so a call is made once or never. A run
-// without a chat has no lease; see ownCalls.
+// without a chat has no lease; see OwnCalls.
 
 // maxTool bounds the name of a tool, in bytes.
 const maxTool = 256
@@ -297,7 +297,7 @@ func (s *ToolCalls) PutCallsBack(ctx context.Context, l *Lease, run, first strin
 	return s.Store.Suspensions.KeepAnswers(ctx, l.Chat, run, rc.Until, rc.Answers)
 }
 
-// putOwnCallsBack is putCallsBack for a run under its lease, of what this disk knows.
+// putOwnCallsBack is PutCallsBack for a run under its lease, of what this disk knows.
 func putOwnCallsBack(ctx context.Context, d *Driver) error {
 	first := d.Run.FirstRun()
 	return d.runner.ToolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.ID, first,

@@ -177,7 +177,7 @@ func (e FailedError) Error() string { return e.Err.Error() }
 func (e FailedError) Unwrap() error { return e.Err }
 
 // takeAlone takes events under the driver's lock, and puts back first what Redis was found to
-// have lost. An error is a failedError.
+// have lost. An error is a FailedError.
 //
 //go:noinline
 func (d *Driver) takeAlone(events []event.Event) error {

@@ -55,7 +55,7 @@ type Lease struct {
 	regained     chan struct{} // holds a token when it is time to put it back
 
 	Renewing  sync.Mutex    // one renewal at a time
-	Requested time.Duration // guarded by renewing: when it was asked for last, on the monotonic clock
+	Requested time.Duration // guarded by Renewing: when it was asked for last, on the monotonic clock
 	renewed   atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
 }
 
@@ -90,7 +90,7 @@ func (l *Lease) renewLast(ctx context.Context, run string) (entries int) {
 // orRegain is the end of a renewal. A lease that Redis lost is taken again by compare-and-set,
 // unless another process took it since. With the lease Redis has most likely lost the run's log
 // and the histories too: the driver puts them back when it takes the next events, or, while it
-// waits for some, in a goroutine of the keeper's (driver.mend).
+// waits for some, in a goroutine of the keeper's (Driver.mend).
 func (l *Lease) orRegain(ctx context.Context, owned bool, err error) (bool, error) {
 	if err == nil && !owned {
 		owned, err = l.keeper.store.Turns.Regain(ctx, l.Chat, l.Token, l.keeper.life, l.Turn, l.OpenRun.Load())
@@ -156,11 +156,11 @@ func (l *Lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 }
 
 // Keeper renews all leases of a process, from one goroutine and with one pipeline for all
-// that are due. Make it with newKeeper, end it with close.
+// that are due. Make it with NewKeeper, end it with close.
 type Keeper struct {
 	store *redisstore.Store
 	life  time.Duration                     // of a lease
-	retry func(func(context.Context) error) // see core.later
+	retry func(func(context.Context) error) // see node.Core.RetryInBackground
 	// released is called with the chat of each lease that was given back.
 	released func(memory.Chat)
 

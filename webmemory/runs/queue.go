@@ -49,7 +49,7 @@ type waiter struct {
 // Enter waits in the chat's line and returns what calls in the next. It fails with
 // problem.ErrQueueFull, problem.ErrQueueSlow, problem.ErrTooManyChats or the cause of ctx's end, and has then left
 // nothing behind. again is for a caller that had its turn and gave it up to one that goes first
-// (errClaimed): it lines up behind those that go first and before all others, whatever the
+// (ErrClaimed): it lines up behind those that go first and before all others, whatever the
 // limits.
 func (q *Queue) Enter(ctx context.Context, chat memory.Chat, pos Place, retry bool) (leave func(), err error) {
 	w, err := q.line(chat, pos, retry)

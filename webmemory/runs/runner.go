@@ -95,7 +95,7 @@ func (s *Runner) Count(ctx context.Context, r *Run) (err error) {
 	return err
 }
 
-// Access lets a run's agents reach this process, which holds it. shown is as of lend.
+// Access lets a run's agents reach this process, which holds it. windows is as for lend.
 func (s *Runner) Access(r *Run, windows map[memory.Key]Windowed) *api.MemoryAccess {
 	a := &api.MemoryAccess{URL: s.Cfg.SelfURL + node.InternalPath + "/runs/" + r.ID, Token: rand.Text()}
 	r.lend(a.Token, windows)
@@ -168,7 +168,7 @@ func (s *Runner) Forget(r *Run) {
 }
 
 // Reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
-// is a goneError.
+// is a GoneError.
 func (s *Runner) Reconnect(ctx context.Context, log *api.Log, broken error, last int64, failing *time.Time) error {
 	var p *api.Problem
 	switch {

@@ -198,7 +198,7 @@ func (s *Streams) stillLogged(ctx context.Context, r *Run) error {
 	if line == nil && r.Log.Last() == 0 { // it may not have begun yet
 		record, err := s.Store.Runs.Record(ctx, r.Chat, r.ID)
 		exists := err == nil && record != nil
-		if exists && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see recordOf
+		if exists && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see RecordOf
 			exists, err = IsNamed(ctx, s.Store, r.Chat, r.ID)
 		}
 		if err == nil && !exists { // its process died, or was refused, before anything was shown

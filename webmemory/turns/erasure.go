@@ -28,7 +28,7 @@ const eraseWait = 30 * time.Second
 // breakAfter bounds the time that the deletion of a chat waits for another holder of its lease.
 const breakAfter = 5 * time.Second
 
-// TakeAway takes something of a chat away, see takeAwayNow, and answers with what do gives.
+// TakeAway takes something of a chat away, see TakeAwayNow, and answers with what do gives.
 func TakeAway[A any](s *Leaser, c *gin.Context, chat memory.Chat, pos runs.Place, allowed time.Duration,
 	do func(context.Context, *runs.Writer) (A, error)) error {
 	return TakenAwayBy(s, c, func() (A, error) { return TakeAwayNow(s, chat, pos, allowed, do) })
@@ -66,7 +66,7 @@ func TakenAwayBy[A any](s *Leaser, c *gin.Context, do func() (A, error)) error {
 
 // TakeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
 // waiters and after stopping what runs: once it has returned no run can still use or write
-// what is gone. Posts that wait are refused. at is erasing or deleting; allowed bounds do.
+// what is gone. Posts that wait are refused. pos is Erasing or Deleting; allowed bounds do.
 func TakeAwayNow[A any](s *Leaser, chat memory.Chat, pos runs.Place, allowed time.Duration,
 	do func(context.Context, *runs.Writer) (A, error)) (out A, err error) {
 	if out, err = TakeAwayUnscrubbed(s, chat, pos, allowed, do); err != nil {
@@ -75,7 +75,7 @@ func TakeAwayNow[A any](s *Leaser, chat memory.Chat, pos runs.Place, allowed tim
 	return out, s.Eraser.Scrub()
 }
 
-// TakeAwayUnscrubbed is takeAwayNow for a caller that takes several things away, and scrubs once.
+// TakeAwayUnscrubbed is TakeAwayNow for a caller that takes several things away, and scrubs once.
 func TakeAwayUnscrubbed[A any](s *Leaser, chat memory.Chat, pos runs.Place, allowed time.Duration,
 	do func(context.Context, *runs.Writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.Life, max(eraseWait, 2*s.Cfg.Lease))

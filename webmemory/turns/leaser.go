@@ -332,7 +332,7 @@ func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 }
 
 // take acquires a chat's lease in Redis, polling with jitter while another process holds it,
-// and has the keeper renew it from then on. errClaimed says that the caller must line up
+// and has the keeper renew it from then on. ErrClaimed says that the caller must line up
 // again.
 //
 // Redis grants the lease and the fencing token in one script. What that found is judged in an

@@ -253,7 +253,7 @@ func (s *OneShotRunner) hear(ctx context.Context, r *runs.Run, client *api.Clien
 
 var errOneShotLost = api.ProblemOf(event.Fail(event.RunLost, "", 0))
 
-// hearOnce reads events from one connection. An event that cannot be handled is a failedError.
+// hearOnce reads events from one connection. An event that cannot be handled is a FailedError.
 func (s *OneShotRunner) hearOnce(ctx context.Context, r *runs.Run, client *api.Client, events string) error {
 	for chunk, err := range client.Batches(ctx, events, r.Log.Last(), runs.Batch) {
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // This file is about single runs that Redis lost. What one that waits for an answer goes on from is beside its events
-// on the disk of the process that suspended it, see ends.
+// on the disk of the process that suspended it, see node.EndStore.
 
 // Restorer puts single runs back that Redis lost, under a lease that its caller holds: ended ones, waiting ones, and
 // the calls that they made. It writes a run only as far as a process or a disk knows it, and none that was taken back,
