@@ -97,7 +97,7 @@ type ownRunError struct{ record *redisstore.Record }
 func (*ownRunError) Error() string { return "the chat's run is the post's own" }
 
 // turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first, and so is one that waits for an answer, for the reason given, if may has nothing against it; no
+// its end first, and so is one that waits for an answer, for the reason given, if check has nothing against it; no
 // reason leaves it so.
 func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, pos runs.Place, why *runs.Denial,
 	check func(*redisstore.Rest) error) (*runs.Writer, error) {
@@ -187,8 +187,8 @@ func (s *Leaser) UnderTurn(ctx context.Context, chat memory.Chat, do func(contex
 }
 
 // takeTurn acquires the chat's lease and brings the chat up to date under it. The returned writer holds the lease. If
-// the chat's pending run turns out to have resumed elsewhere, its state is restored, the lease is returned with it, and
-// takeTurn starts again.
+// the run that waits in the chat ended or waits again elsewhere, and Redis lost that, it is restored, the lease is
+// returned with it, and takeTurn starts again. w.Open or w.Waiting may be set afterwards.
 func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string,
 	pos runs.Place) (*runs.Writer, error) {
 	for {
@@ -218,10 +218,11 @@ func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 
 // bringUpToDate does under a new lease what a chat needs before anything new is written to it, in this order:
 //
-//  1. Drain what the spools of this disk have for the chat, except for erased and redacted text.
-//  2. Load the histories under the lease's fencing token.
+//  1. Take redacted text out of this process's copies.
+//  2. Load the histories under the lease's fencing token, and drain what the spools of this disk have for the chat, except
+//     for text that was erased, redacted or taken back (Writer.Prepare).
 //  3. Finish the change that a dead holder left.
-//  4. Look for the end of a pending run that Redis may have lost. released reports that the lease was returned with it.
+//  4. Look whether a run that waits went on, and Redis lost that. released reports that the lease was returned.
 func (s *Leaser) bringUpToDate(ctx context.Context, w *runs.Writer, pos runs.Place) (released bool, err error) {
 	if w.Open != nil {
 		s.Adopt() // the run's process may have died on this machine, with events in its spool
@@ -290,8 +291,8 @@ func (s *Leaser) finishPending(ctx context.Context, w *runs.Writer, pos runs.Pla
 }
 
 // acquire takes a chat's lease under a token, made here if it is empty. It waits in the line
-// of this process first, then for a holder in another one, until waiting ends; for the place
-// now it does not wait at all.
+// of this process first, then for a holder in another one, until waiting ends. At
+// PlaceIdle it does not wait at all.
 //
 // Tombstones come before use: a Redis that was restarted from an older state has again what
 // was erased since. What this disk knows to be erased is therefore erased there once more before

@@ -37,7 +37,7 @@ type post struct {
 	request webapi.MessageRequest
 	run     *runs.Run
 
-	// record ends the steps: another process has the run, or has run it. Any step may set it.
+	// record ends the steps: the run exists already. Any step may set it.
 	record *redisstore.Record
 
 	writer   *runs.Writer       // takeTurn: holds the chat's lease; nil again after drive
@@ -48,10 +48,9 @@ type post struct {
 	notes    api.RunNotes       // open
 }
 
-// postSteps are the life of a post, from the checked message to the driver of its run, in order. A step
-// completes, fails, or sets post.record. In the last two cases the next steps do not run, and the post is cancelled.
+// postSteps are the life of an admitted post, up to the driver of its run, in order. A step completes, fails, or sets
+// post.record. In the last two cases the next steps do not run, and cancel ends the post.
 var postSteps = []func(*Starter, context.Context, *post) error{
-	(*Starter).admit,
 	(*Starter).takeTurn,
 	(*Starter).place,
 	(*Starter).note,
@@ -60,17 +59,17 @@ var postSteps = []func(*Starter, context.Context, *post) error{
 	(*Starter).drive,
 }
 
-// start starts the run of a post and leaves it to a driver. If it returns a record, another process has the run, or has
-// run it.
+// start starts the run of a post and leaves it to a driver. If it returns a record, the run exists already.
 func (s *Starter) start(ctx context.Context, r *runs.Run, request webapi.MessageRequest) (*redisstore.Record, error) {
 	p := &post{request: request, run: r}
 	r.User, _ = r.Chat.Tenant().User(request.User) // a name that is no user id has no notes
+	if err := s.admit(ctx, p); err != nil || p.record != nil {
+		return p.record, err
+	}
 	ctx = runs.BeginSpan(ctx, s.Cfg.Traces, r, request.Message, request.User, "")
 	err := s.takeSteps(ctx, p)
-	if err == nil && p.rewindID != "" {
-		s.WriteAudit(ctx, r.Chat.Tenant(), node.BesideEntries[r.GoesBack], "chats/"+r.Chat.ID()+"/runs/"+r.ID)
-	}
-	return p.record, s.cancel(ctx, p, err)
+	err = s.cancel(ctx, p, err)
+	return p.record, err
 }
 
 func (s *Starter) takeSteps(ctx context.Context, p *post) error {
@@ -82,8 +81,8 @@ func (s *Starter) takeSteps(ctx context.Context, p *post) error {
 	return nil
 }
 
-// cancel removes what the steps of a post stored, if its run did not start, and returns the lease. After drive it does
-// nothing.
+// cancel returns the lease of a post whose run did not start. After an error it also removes the run's record and undoes
+// the rewind. If the run exists already, a rewind stays. After drive cancel does nothing.
 func (s *Starter) cancel(ctx context.Context, p *post, err error) error {
 	if p.writer == nil {
 		return err
@@ -96,11 +95,21 @@ func (s *Starter) cancel(ctx context.Context, p *post, err error) error {
 	if err != nil && p.rewindID != "" {
 		s.undo(p.writer, p.rewindID)
 	}
+	if err == nil {
+		s.auditRewind(ctx, p)
+	}
 	log := p.run.Trail.Logger(s.Log)
 	if p.writer.Release(p.writer.End, &log) != nil && errors.Is(err, errAsked) {
 		err = fmt.Errorf("%w: %w", problem.ErrMayRun, err)
 	}
 	return err
+}
+
+func (s *Starter) auditRewind(ctx context.Context, p *post) {
+	if p.rewindID != "" {
+		r := p.run
+		s.WriteAudit(ctx, r.Chat.Tenant(), node.BesideEntries[r.GoesBack], "chats/"+r.Chat.ID()+"/runs/"+r.ID)
+	}
 }
 
 // admit refuses a post that cannot start: its position does not exist, or the tenant's storage is full. place checks the
@@ -180,7 +189,8 @@ func (s *Starter) ask(ctx context.Context, p *post) error {
 	}
 	accepted, err := s.postRun(ctx, p)
 	if p.run.Keyed && node.HasRun(err) {
-		p.writer.Open = &p.openRun
+		open := p.openRun // not its address, which would keep the post's images in memory
+		p.writer.Open = &open
 		return nil
 	}
 	if err != nil {
@@ -201,7 +211,8 @@ func (s *Starter) ask(ctx context.Context, p *post) error {
 }
 
 // drive hands the lease to the run's driver, which follows the run to its end.
-func (s *Starter) drive(_ context.Context, p *post) error {
+func (s *Starter) drive(ctx context.Context, p *post) error {
+	s.auditRewind(ctx, p)
 	w := p.writer
 	p.writer = nil
 	if w.Open != nil { // Redis had only lost its record
