@@ -57,7 +57,7 @@ func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 			if err != nil || string(fresh) == old {
 				return err == nil, err
 			}
-			r, err := s.call(ctx, userNotesScript, []string{key}, old, fresh)
+			r, err := s.call(ctx, notesScript, []string{key, key}, NoTurn, old, fresh)
 			if err == nil && r.Word() == "ok" {
 				err = s.stored.User(ctx, u, int64(len(fresh)))
 			}

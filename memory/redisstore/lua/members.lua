@@ -1,10 +1,6 @@
 -- Adds members to a list of text in a field of a chat's meta, or takes them out, unless a newer turn has begun.
 -- KEYS  meta of the chat's history
 -- ARGV  turn (-1: of none), field, 'add' or 'remove', then the members
-local turn = redis.call('HGET', KEYS[1], 'turn')
-if tonumber(ARGV[1]) ~= -1 and number(turn) > tonumber(ARGV[1]) then
-  return {'moved', turn}
-end
 local read, before = pcall(cjson.decode, redis.call('HGET', KEYS[1], ARGV[2]) or '[]')
 if not read or type(before) ~= 'table' then
   before = {}
