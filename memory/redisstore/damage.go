@@ -42,20 +42,12 @@ func (mender) DialHook(next redis.DialHook) redis.DialHook {
 }
 
 func (m mender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		for range mends {
-			err := next(ctx, cmd)
-			if !wrongType(err) {
-				return err
-			}
-			if err := m.mendFor(ctx, cmd); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-			cmd.SetErr(nil)
-		}
-		return next(ctx, cmd)
-	}
+	run := m.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds[0])
+		cmds[0].SetErr(err)
+		return err
+	})
+	return func(ctx context.Context, cmd redis.Cmder) error { return run(ctx, []redis.Cmder{cmd}) }
 }
 
 // mends bounds how often one command is run again: it may name several wrong keys.
