@@ -144,8 +144,7 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	end := func(i int) string { text, _ := meta.Val()[i].(string); return text }
-	detached := isDetached(end(0), end(1), end(2))
+	detached := isDetached(textAt(meta.Val(), 0), textAt(meta.Val(), 1), textAt(meta.Val(), 2))
 	if len(fields.Val()) == 0 {
 		return s.withGaps(nil, nil, detached), nil
 	}
@@ -158,9 +157,9 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	total, _ := values[len(segments)].(string)
+	total := textAt(values, len(segments))
 	for i := range segments {
-		segments[i].description, _ = values[i].(string)
+		segments[i].description = textAt(values, i)
 	}
 	if total != totals.Val()[0] { // something was archived or dropped between the two reads
 		total = ""

@@ -129,6 +129,12 @@ func integer(text string) int64 {
 	return n
 }
 
+// textAt returns a value of a reply of HMGET, "" for a missing one.
+func textAt(values []any, i int) string {
+	text, _ := values[i].(string)
+	return text
+}
+
 // The keys, by what they hold; RedisKey is what makes them.
 
 func metaKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindMeta, Key: k}.String() }

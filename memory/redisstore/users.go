@@ -271,8 +271,7 @@ func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (c
 	for i, chat := range posted {
 		if meta := metas[i].Val(); meta[0] == u.ID() {
 			chats = append(chats, chat)
-			entries, _ := meta[1].(string)
-			hidden = append(hidden, membersOf(entries)...)
+			hidden = append(hidden, membersOf(textAt(meta, 1))...)
 		}
 	}
 	return chats, hidden, nil

@@ -295,7 +295,7 @@ func (s Suspensions) ofList(ctx context.Context, tenant memory.Tenant, page []re
 			if rest := readRest(records[i].Val()); rest != nil {
 				fields := map[string]string{}
 				for j, name := range []string{"run", "seq", "event", "open"} {
-					fields[name], _ = states[i].Val()[j].(string)
+					fields[name] = textAt(states[i].Val(), j)
 				}
 				if entries[i] = readWaiting(rest.Run, fields, s.Secret); entries[i] != nil {
 					entries[i].Rest = *rest
