@@ -115,10 +115,14 @@ func (s *core) callKeeping(ctx context.Context, script *redis.Script, keys []str
 	return read(script.Run(ctx, s.redis, keys, args...))
 }
 
-// inOrder runs commands of which each may only come after the one before it, see
-// [redisscript.InOrder].
-func (s *core) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...redis.Cmder) error {
-	return unavailable(redisscript.InOrder(ctx, s.redis, scripts, cmds...))
+// inOrder runs commands, each only after the one before it, and returns the reply of call, which is one of them and runs
+// script. See [redisscript.InOrder].
+func (s *core) inOrder(ctx context.Context, script *redis.Script, call *redis.Cmd, cmds ...redis.Cmder) (
+	redisscript.Reply, error) {
+	if err := redisscript.InOrder(ctx, s.redis, []*redis.Script{script}, cmds...); err != nil {
+		return nil, unavailable(err)
+	}
+	return read(call)
 }
 
 // errFewReplicas says that something was written, and that too few replicas have it.

@@ -60,10 +60,7 @@ func (s Runs) begin(ctx context.Context, chat memory.Chat, run, body string, key
 	}
 	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
 	index := redis.NewIntCmd(ctx, "hset", chatMeta(chat), "r:"+run, s.now().Add(life).UnixMilli())
-	if err := s.inOrder(ctx, []*redis.Script{beginScript}, index, begin); err != nil {
-		return nil, failure(err, "noting run %s", run)
-	}
-	r, err := read(begin)
+	r, err := s.inOrder(ctx, beginScript, begin, index, begin)
 	if err == nil && r.Word() == "found" {
 		return s.Record(ctx, chat, run)
 	}
@@ -101,9 +98,9 @@ func (s Runs) Retried(ctx context.Context, chat memory.Chat, first, body string,
 
 // Finish keeps a run's final answer, and bounds the life of its log.
 func (s Runs) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
-	err := s.inOrder(ctx, []*redis.Script{finishScript},
-		redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
-			result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
+	finish := redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
+		result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds())
+	_, err := s.inOrder(ctx, finishScript, finish, finish,
 		redis.NewBoolCmd(ctx, "pexpire", eventsKey(chat, run), s.ResumeLife.Milliseconds()))
 	return failure(err, "finishing run %s", run)
 }
