@@ -153,11 +153,16 @@ func (m mender) mend(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	r, err := read(asideScript.Run(ctx, m.redis, keys, want, field))
+	return m.moveAside(ctx, keys, want, field, "a key of the wrong type was set aside")
+}
+
+// moveAside moves a key that is not of a type, the first one of keys, to the second one. A field of the third one, if
+// there is one, takes a note of it.
+func (s *core) moveAside(ctx context.Context, keys []string, want, field, message string) error {
+	r, err := s.callKeeping(ctx, asideScript, keys, want, field)
 	if err == nil && r.Word() == "aside" { // not "taken" in the same millisecond: then the command meets it again
-		m.Counts.Damaged.Add(1)
-		m.log.Error().Str("key", name).Str("holds", r.Part(1)).Str("wanted", want).Str("moved_to", keys[1]).
-			Msg("a key of the wrong type was set aside")
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Str("key", keys[0]).Str("holds", r.Part(1)).Str("wanted", want).Str("moved_to", keys[1]).Msg(message)
 	}
 	return err
 }

@@ -331,17 +331,11 @@ func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
 // setNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
 // which an erasure finds it.
 func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
-	timestamp, key := s.timestamp(), userNotesKey(u)
+	timestamp := s.timestamp()
 	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + timestamp}).Err(); err != nil {
 		return err
 	}
-	r, err := s.call(ctx, asideScript, []string{key, userDamagedKey(u, timestamp)}, "a list of notes", "")
-	if err == nil && r.Word() == "aside" {
-		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", key).Str("moved_to", userDamagedKey(u,
-			timestamp)).Msg("notes that cannot be read were set aside")
-	}
-	return err
+	return s.moveAside(ctx, []string{userNotesKey(u), userDamagedKey(u, timestamp)}, listOfNotes, "", unreadNotes)
 }
 
 // openedBy are the commands that go before a run is opened and behind it for the sake of the user that posted it, and
