@@ -93,12 +93,9 @@ func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n 
 	for _, raw := range have.Raw(0)[:n] {
 		place += len(raw) + len(",")
 	}
-	short, keep := have.DropFirst(n), 1
-	if s.Archive.Off {
-		keep = 0
-	}
+	short := have.DropFirst(n)
 	r, err := s.call(ctx, trimScript, append(historyKeys(key), archiveKey(key)), turn, have.Sum().String(), have.Size(),
-		place, short.Sum().String(), short.Len(), short.First(), n, keep, describe(have.Raw(0)[:n]))
+		place, short.Sum().String(), short.Len(), short.First(), n, !s.Archive.Off, describe(have.Raw(0)[:n]))
 	switch {
 	case err != nil:
 		return nil, err

@@ -416,11 +416,7 @@ func firstOfUser(array []byte) json.RawMessage {
 // Quarantine puts entries into a chat's quarantine, or releases them; full says that there is no room for them.
 func (s Chats) Quarantine(ctx context.Context, chat memory.Chat, release bool, entries ...string) (full bool,
 	err error) {
-	change := "add"
-	if release {
-		change = "remove"
-	}
-	full, err = s.changeMembers(ctx, chat, NoTurn, quarantined, change, entries...)
+	full, err = s.changeMembers(ctx, chat, NoTurn, quarantined, release, entries...)
 	return full, failure(err, "changing the quarantine of chat %s", chat)
 }
 

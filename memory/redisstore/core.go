@@ -267,11 +267,11 @@ func (s *core) scan(ctx context.Context, pattern string, f func(key string) erro
 	return nil
 }
 
-// changeMembers adds members to a list of text in a field of a chat's meta, or takes them out ("add", "remove"), unless
-// a turn newer than this one has begun; full says that there is no room for more.
-func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field, change string,
+// changeMembers adds members to a list of text in a field of a chat's meta, or removes them, unless a turn newer than
+// this one has begun. full reports that there is no room for more.
+func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field string, remove bool,
 	members ...string) (full bool, err error) {
-	args := []any{turn, field, change}
+	args := []any{turn, field, remove}
 	for _, name := range members {
 		args = append(args, name)
 	}

@@ -54,11 +54,8 @@ func (s Runs) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body stri
 
 func (s Runs) begin(ctx context.Context, chat memory.Chat, run, body string, keyed bool) (*Record, error) {
 	// The index first: what is kept of a run must be found when the chat is erased.
-	life, unkeyed := s.openLife(keyed), 1
-	if keyed {
-		unkeyed = 0
-	}
-	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
+	life := s.openLife(keyed)
+	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), !keyed)
 	index := redis.NewIntCmd(ctx, "hset", chatMeta(chat), "r:"+run, s.now().Add(life).UnixMilli())
 	r, err := s.inOrder(ctx, beginScript, begin, index, begin)
 	if err == nil && r.Word() == "found" {

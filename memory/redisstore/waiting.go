@@ -322,7 +322,7 @@ func (s Suspensions) forgetWaiting(ctx context.Context, chat memory.Chat, turn i
 
 // Approve adds to the tools that were approved in a chat for good, in a turn.
 func (s Suspensions) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
-	_, err := s.changeMembers(ctx, chat, turn, "approved", "add", tools...)
+	_, err := s.changeMembers(ctx, chat, turn, "approved", false, tools...)
 	return failure(err, "keeping an approval in chat %s", chat)
 }
 
