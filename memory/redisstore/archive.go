@@ -93,12 +93,9 @@ func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n 
 	for _, raw := range have.Raw(0)[:n] {
 		place += len(raw) + len(",")
 	}
-	short, keep := have.DropFirst(n), 1
-	if s.Archive.Off {
-		keep = 0
-	}
+	short := have.DropFirst(n)
 	r, err := s.call(ctx, trimScript, append(historyKeys(key), archiveKey(key)), turn, have.Sum().String(), have.Size(),
-		place, short.Sum().String(), short.Len(), short.First(), n, keep, describe(have.Raw(0)[:n]))
+		place, short.Sum().String(), short.Len(), short.First(), n, !s.Archive.Off, describe(have.Raw(0)[:n]))
 	switch {
 	case err != nil:
 		return nil, err
@@ -144,8 +141,7 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	end := func(i int) string { text, _ := meta.Val()[i].(string); return text }
-	detached := isDetached(end(0), end(1), end(2))
+	detached := isDetached(textAt(meta.Val(), 0), textAt(meta.Val(), 1), textAt(meta.Val(), 2))
 	if len(fields.Val()) == 0 {
 		return s.withGaps(nil, nil, detached), nil
 	}
@@ -158,9 +154,9 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	if err != nil {
 		return nil, failure(err, "listing the archive of %s", key)
 	}
-	total, _ := values[len(segments)].(string)
+	total := textAt(values, len(segments))
 	for i := range segments {
-		segments[i].description, _ = values[i].(string)
+		segments[i].description = textAt(values, i)
 	}
 	if total != totals.Val()[0] { // something was archived or dropped between the two reads
 		total = ""

@@ -29,17 +29,13 @@ func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn in
 	if err != nil {
 		return "", nil, err
 	}
-	repeat := 0
-	if repeatable {
-		repeat = 1
-	}
 	// The index first: calls are found by their run when the chat is erased.
 	err = s.redis.HSetNX(ctx, chatMeta(chat), "r:"+first, s.now().Add(s.openLife(true)).UnixMilli()).Err()
 	if err != nil {
 		return "", nil, failure(err, "claiming a call of run %s", first)
 	}
 	r, err := s.replicated(ctx, claimScript, append(turnKeys(chat), callsKey(chat, first)),
-		token, turn, id, record, repeat, s.openLife(true).Milliseconds())
+		token, turn, id, record, repeatable, s.openLife(true).Milliseconds())
 	if errors.Is(err, errFewReplicas) && r.Word() == memory.CallGranted {
 		err = errors.Join(err, s.Unclaim(ctx, chat, first, id))
 	}

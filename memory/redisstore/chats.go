@@ -141,14 +141,14 @@ func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) 
 }
 
 func cardOf(meta []any, size, archived int) Card {
-	text := func(i int) string { t, _ := meta[i].(string); return t }
-	title, opening := text(0), text(1)
-	if size == 0 && integer(text(6)) > 0 { // it was deleted by hand
+	title, opening := textAt(meta, 0), textAt(meta, 1)
+	if size == 0 && integer(textAt(meta, 6)) > 0 { // it was deleted by hand
 		opening = ""
 	}
 	c := Card{
-		Messages: int(integer(text(5))) + archived, Bytes: size, Metadata: text(2),
-		Open: readOpenRun([]byte(text(3)), "") != nil, Waiting: readRest(text(4)) != nil, archived: archived > 0,
+		Messages: int(integer(textAt(meta, 5))) + archived, Bytes: size, Metadata: textAt(meta, 2),
+		Open: readOpenRun([]byte(textAt(meta, 3)), "") != nil, Waiting: readRest(textAt(meta, 4)) != nil,
+		archived: archived > 0,
 	}
 	if size == 0 {
 		c.Messages = archived
@@ -329,14 +329,7 @@ func (s Chats) openingOf(ctx context.Context, chat memory.Chat) (opening string,
 	if err != nil {
 		return "", nil, unavailable(err)
 	}
-	for i, f := range fields {
-		text, _ := f.(string)
-		if i == 3 {
-			return text, expected, nil
-		}
-		expected = append(expected, text)
-	}
-	return "", expected, nil
+	return textAt(fields, 3), []any{textAt(fields, 0), textAt(fields, 1), textAt(fields, 2)}, nil
 }
 
 // ListNew brings a chat into the list that was filled in another way than by runs.
@@ -423,11 +416,7 @@ func firstOfUser(array []byte) json.RawMessage {
 // Quarantine puts entries into a chat's quarantine, or releases them; full says that there is no room for them.
 func (s Chats) Quarantine(ctx context.Context, chat memory.Chat, release bool, entries ...string) (full bool,
 	err error) {
-	change := "add"
-	if release {
-		change = "remove"
-	}
-	full, err = s.changeMembers(ctx, chat, NoTurn, quarantined, change, entries...)
+	full, err = s.changeMembers(ctx, chat, NoTurn, quarantined, release, entries...)
 	return full, failure(err, "changing the quarantine of chat %s", chat)
 }
 

@@ -59,11 +59,9 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	}
 	sleeps := make([]Sleep, len(chats))
 	for i := range chats {
-		turn, _ := metas[i].Val()[0].(string)
-		note, _ := metas[i].Val()[1].(string)
 		used, asleep := latest(scores[i])
-		sleeps[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(turn), Note: integer(note),
-			Woken: int64(woken[i].Val())}
+		sleeps[i] = Sleep{Asleep: asleep, Used: used, Listed: listed.Val() > 0, Turn: integer(textAt(metas[i].Val(), 0)),
+			Note: integer(textAt(metas[i].Val(), 1)), Woken: int64(woken[i].Val())}
 	}
 	return sleeps, nil
 }

@@ -115,10 +115,14 @@ func (s *core) callKeeping(ctx context.Context, script *redis.Script, keys []str
 	return read(script.Run(ctx, s.redis, keys, args...))
 }
 
-// inOrder runs commands of which each may only come after the one before it, see
-// [redisscript.InOrder].
-func (s *core) inOrder(ctx context.Context, scripts []*redis.Script, cmds ...redis.Cmder) error {
-	return unavailable(redisscript.InOrder(ctx, s.redis, scripts, cmds...))
+// inOrder runs commands, each only after the one before it, and returns the reply of call, which is one of them and runs
+// script. See [redisscript.InOrder].
+func (s *core) inOrder(ctx context.Context, script *redis.Script, call *redis.Cmd, cmds ...redis.Cmder) (
+	redisscript.Reply, error) {
+	if err := redisscript.InOrder(ctx, s.redis, []*redis.Script{script}, cmds...); err != nil {
+		return nil, unavailable(err)
+	}
+	return read(call)
 }
 
 // errFewReplicas says that something was written, and that too few replicas have it.
@@ -263,11 +267,11 @@ func (s *core) scan(ctx context.Context, pattern string, f func(key string) erro
 	return nil
 }
 
-// changeMembers adds members to a list of text in a field of a chat's meta, or takes them out ("add", "remove"), unless
-// a turn newer than this one has begun; full says that there is no room for more.
-func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field, change string,
+// changeMembers adds members to a list of text in a field of a chat's meta, or removes them, unless a turn newer than
+// this one has begun. full reports that there is no room for more.
+func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field string, remove bool,
 	members ...string) (full bool, err error) {
-	args := []any{turn, field, change}
+	args := []any{turn, field, remove}
 	for _, name := range members {
 		args = append(args, name)
 	}

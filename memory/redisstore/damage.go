@@ -42,20 +42,12 @@ func (mender) DialHook(next redis.DialHook) redis.DialHook {
 }
 
 func (m mender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		for range mends {
-			err := next(ctx, cmd)
-			if !wrongType(err) {
-				return err
-			}
-			if err := m.mendFor(ctx, cmd); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-			cmd.SetErr(nil)
-		}
-		return next(ctx, cmd)
-	}
+	run := m.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds[0])
+		cmds[0].SetErr(err)
+		return err
+	})
+	return func(ctx context.Context, cmd redis.Cmder) error { return run(ctx, []redis.Cmder{cmd}) }
 }
 
 // mends bounds how often one command is run again: it may name several wrong keys.
@@ -161,11 +153,16 @@ func (m mender) mend(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	r, err := read(asideScript.Run(ctx, m.redis, keys, want, field))
+	return m.moveAside(ctx, keys, want, field, "a key of the wrong type was set aside")
+}
+
+// moveAside moves a key that is not of a type, the first one of keys, to the second one. A field of the third one, if
+// there is one, takes a note of it.
+func (s *core) moveAside(ctx context.Context, keys []string, want, field, message string) error {
+	r, err := s.callKeeping(ctx, asideScript, keys, want, field)
 	if err == nil && r.Word() == "aside" { // not "taken" in the same millisecond: then the command meets it again
-		m.Counts.Damaged.Add(1)
-		m.log.Error().Str("key", name).Str("holds", r.Part(1)).Str("wanted", want).Str("moved_to", keys[1]).
-			Msg("a key of the wrong type was set aside")
+		s.Counts.Damaged.Add(1)
+		s.log.Error().Str("key", keys[0]).Str("holds", r.Part(1)).Str("wanted", want).Str("moved_to", keys[1]).Msg(message)
 	}
 	return err
 }

@@ -244,10 +244,8 @@ func (s *Store) replace(ctx context.Context, c change) error {
 			return err
 		}
 	}
-	value, keepOld, conflict := []byte{}, 0, []byte{}
-	if c.keepOld {
-		keepOld = 1
-	} else if c.fresh.Len() > 0 || c.expected == "value" {
+	value, conflict := []byte{}, []byte{}
+	if !c.keepOld && (c.fresh.Len() > 0 || c.expected == "value") {
 		value = c.fresh.JSON()
 	}
 	var applied []string
@@ -265,7 +263,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 		floor = 0 // the turn's load has raised the number to its own
 	}
 	r, err := s.call(ctx, replaceScript, append(historyKeys(key), damagedKey(key, s.timestamp())),
-		turn, c.expected, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), keepOld, conflict,
+		turn, c.expected, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), c.keepOld, conflict,
 		strings.Join(applied, " "), proven, c.cut, c.fresh.First(), floor)
 	if err != nil {
 		return err

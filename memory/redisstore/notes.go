@@ -148,10 +148,8 @@ func (s Notes) Void(ctx context.Context, turn int64, key memory.Key, void func(m
 func (s Notes) setAside(ctx context.Context, key memory.Key) error {
 	timestamp := s.timestamp()
 	keys := []string{notesKey(key), damagedKey(key, timestamp), metaKey(key)}
-	r, err := s.call(ctx, asideScript, keys, "a list of notes", "d:"+timestamp)
-	if err == nil && r.Word() == "aside" {
-		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", keys[0]).Str("moved_to", keys[1]).Msg("notes that cannot be read were set aside")
-	}
-	return err
+	return s.moveAside(ctx, keys, listOfNotes, "d:"+timestamp, unreadNotes)
 }
+
+// What moveAside wants where notes are, so that it moves a value of any type, and what it logs.
+const listOfNotes, unreadNotes = "a list of notes", "notes that cannot be read were set aside"

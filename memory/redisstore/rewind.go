@@ -173,10 +173,8 @@ func (s Rewinds) Read(ctx context.Context, chat memory.Chat, id string) (*SetAsi
 	if err != nil {
 		return nil, failure(err, "reading what was set aside of chat %s", chat)
 	}
-	description, _ := values[0].(string)
-	runs, _ := values[1].(string)
 	var a SetAside
-	if json.Unmarshal([]byte(description), &a) != nil || a.ID != id {
+	if json.Unmarshal([]byte(textAt(values, 0)), &a) != nil || a.ID != id {
 		return nil, nil
 	}
 	ttl, err := s.redis.PTTL(ctx, key).Result()
@@ -186,7 +184,7 @@ func (s Rewinds) Read(ctx context.Context, chat memory.Chat, id string) (*SetAsi
 	if ttl < 0 { // it is being used
 		ttl = SetAsideLife
 	}
-	a.Runs, a.Until = strings.Fields(runs), s.now().Add(ttl)
+	a.Runs, a.Until = strings.Fields(textAt(values, 1)), s.now().Add(ttl)
 	return &a, nil
 }
 

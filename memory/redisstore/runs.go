@@ -54,16 +54,10 @@ func (s Runs) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body stri
 
 func (s Runs) begin(ctx context.Context, chat memory.Chat, run, body string, keyed bool) (*Record, error) {
 	// The index first: what is kept of a run must be found when the chat is erased.
-	life, unkeyed := s.openLife(keyed), 1
-	if keyed {
-		unkeyed = 0
-	}
-	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), unkeyed)
+	life := s.openLife(keyed)
+	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), !keyed)
 	index := redis.NewIntCmd(ctx, "hset", chatMeta(chat), "r:"+run, s.now().Add(life).UnixMilli())
-	if err := s.inOrder(ctx, []*redis.Script{beginScript}, index, begin); err != nil {
-		return nil, failure(err, "noting run %s", run)
-	}
-	r, err := read(begin)
+	r, err := s.inOrder(ctx, beginScript, begin, index, begin)
 	if err == nil && r.Word() == "found" {
 		return s.Record(ctx, chat, run)
 	}
@@ -101,9 +95,9 @@ func (s Runs) Retried(ctx context.Context, chat memory.Chat, first, body string,
 
 // Finish keeps a run's final answer, and bounds the life of its log.
 func (s Runs) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
-	err := s.inOrder(ctx, []*redis.Script{finishScript},
-		redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
-			result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds()),
+	finish := redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
+		result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds())
+	_, err := s.inOrder(ctx, finishScript, finish, finish,
 		redis.NewBoolCmd(ctx, "pexpire", eventsKey(chat, run), s.ResumeLife.Milliseconds()))
 	return failure(err, "finishing run %s", run)
 }

@@ -44,8 +44,7 @@ var (
 	setAsideScript   = redisscript.New(lua, "common", "fence", "set_aside")
 	pendingScript    = redisscript.New(lua, "common", "fence", "pending")
 	answerScript     = redisscript.New(lua, "common", "answer")
-	notesScript      = redisscript.New(lua, "common", "notes")
-	userNotesScript  = redisscript.New(lua, "user_notes")
+	notesScript      = redisscript.New(lua, "common", "fence", "notes")
 	pinScript        = redisscript.New(lua, "pin")
 	stateScript      = redisscript.New(lua, "common", "lease", "state")
 	suspendScript    = redisscript.New(lua, "common", "lease", "suspend")
@@ -53,7 +52,7 @@ var (
 	answersScript    = redisscript.New(lua, "common", "answers")
 	callsScript      = redisscript.New(lua, "common", "lease", "calls")
 	staleScript      = redisscript.New(lua, "common", "stale")
-	membersScript    = redisscript.New(lua, "common", "members")
+	membersScript    = redisscript.New(lua, "common", "fence", "members")
 	claimScript      = redisscript.New(lua, "common", "claim")
 	settleScript     = redisscript.New(lua, "common", "settle")
 	chatsScript      = redisscript.New(lua, "chats")
@@ -74,7 +73,7 @@ var keeping = map[*redis.Script]bool{
 	claimScript: true, cutScript: true, eraseScript: true, freezeScript: true, indexScript: true, loadScript: true,
 	packScript: true, pendingScript: true, pinScript: true, rearchiveScript: true, replaceScript: true,
 	rewindScript: true, segmentScript: true, setAsideScript: true, settleScript: true, staleScript: true,
-	stateScript: true, takeScript: true, thawScript: true, trimScript: true, userNotesScript: true,
+	stateScript: true, takeScript: true, thawScript: true, trimScript: true,
 }
 
 // read is a script's reply. Whatever Redis says instead of one of our words means that it
@@ -128,6 +127,12 @@ func readFailure(err error, doing string, args ...any) error {
 func integer(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
+}
+
+// textAt returns a value of a reply of HMGET, "" for a missing one.
+func textAt(values []any, i int) string {
+	text, _ := values[i].(string)
+	return text
 }
 
 // The keys, by what they hold; RedisKey is what makes them.

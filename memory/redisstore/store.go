@@ -456,14 +456,10 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 // erase removes a history and what was set aside of it. keep leaves what a chat's meta
 // says beside its history.
 func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool) error {
-	flag := 0
-	if keep {
-		flag = 1
-	}
 	damaged, err := s.setAsideOf(ctx, key)
 	if err == nil {
 		keys := append(historyKeys(key), archiveKey(key), notesKey(key))
-		_, err = s.call(ctx, eraseScript, append(keys, damaged...), turn, int(tombstone.Seconds()), flag)
+		_, err = s.call(ctx, eraseScript, append(keys, damaged...), turn, int(tombstone.Seconds()), keep)
 	}
 	return err
 }

@@ -225,7 +225,7 @@ func (s Turns) RenewLast(
 ) (renewed bool, entries int, err error) {
 	renew := redisscript.Command(ctx, renewScript, turnKeys(chat), token, ttl.Milliseconds(), "")
 	count := redis.NewIntCmd(ctx, "xlen", eventsKey(chat, run))
-	if err = s.inOrder(ctx, []*redis.Script{renewScript}, renew, count); err == nil {
+	if err = redisscript.InOrder(ctx, s.redis, []*redis.Script{renewScript}, renew, count); err == nil {
 		renewed, err = renew.Bool()
 	}
 	if err != nil {
@@ -270,10 +270,7 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 		}
 		first = nil
 	}
-	if err := s.inOrder(ctx, []*redis.Script{openScript}, append(first, cmds...)...); err != nil {
-		return Loss{}, failure(err, "opening a run of chat %s", chat)
-	}
-	r, err := read(open)
+	r, err := s.inOrder(ctx, openScript, open, append(first, cmds...)...)
 	if err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}

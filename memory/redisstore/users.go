@@ -57,7 +57,7 @@ func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 			if err != nil || string(fresh) == old {
 				return err == nil, err
 			}
-			r, err := s.call(ctx, userNotesScript, []string{key}, old, fresh)
+			r, err := s.call(ctx, notesScript, []string{key, key}, NoTurn, old, fresh)
 			if err == nil && r.Word() == "ok" {
 				err = s.stored.User(ctx, u, int64(len(fresh)))
 			}
@@ -271,8 +271,7 @@ func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (c
 	for i, chat := range posted {
 		if meta := metas[i].Val(); meta[0] == u.ID() {
 			chats = append(chats, chat)
-			entries, _ := meta[1].(string)
-			hidden = append(hidden, membersOf(entries)...)
+			hidden = append(hidden, membersOf(textAt(meta, 1))...)
 		}
 	}
 	return chats, hidden, nil
@@ -332,17 +331,11 @@ func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
 // setNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
 // which an erasure finds it.
 func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
-	timestamp, key := s.timestamp(), userNotesKey(u)
+	timestamp := s.timestamp()
 	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + timestamp}).Err(); err != nil {
 		return err
 	}
-	r, err := s.call(ctx, asideScript, []string{key, userDamagedKey(u, timestamp)}, "a list of notes", "")
-	if err == nil && r.Word() == "aside" {
-		s.Counts.Damaged.Add(1)
-		s.log.Error().Str("key", key).Str("moved_to", userDamagedKey(u,
-			timestamp)).Msg("notes that cannot be read were set aside")
-	}
-	return err
+	return s.moveAside(ctx, []string{userNotesKey(u), userDamagedKey(u, timestamp)}, listOfNotes, "", unreadNotes)
 }
 
 // openedBy are the commands that go before a run is opened and behind it for the sake of the user that posted it, and

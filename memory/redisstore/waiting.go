@@ -95,15 +95,11 @@ func (s Suspensions) Suspend(ctx context.Context, chat memory.Chat, token string
 	}
 	keys := append(turnKeys(chat), waitingKey(chat), callsKey(chat, first))
 	suspend := redisscript.Command(ctx, suspendScript, keys, fields...)
-	cmds = append(cmds, suspend)
-	err = s.inOrder(ctx, []*redis.Script{suspendScript}, cmds...)
-	if err == nil {
-		var r redisscript.Reply
-		if r, err = read(suspend); r.Word() == "lost" {
-			err = ErrStateLost
-		}
-	}
-	if err == nil {
+	r, err := s.inOrder(ctx, suspendScript, suspend, append(cmds, suspend)...)
+	switch {
+	case r.Word() == "lost":
+		err = ErrStateLost
+	case err == nil:
 		err = s.rested(ctx, chat, w.Rest)
 	}
 	return failure(err, "suspending run %s", w.Run)
@@ -139,12 +135,9 @@ func (s Suspensions) Reopen(ctx context.Context, chat memory.Chat, token string,
 	keys := append(turnKeys(chat), waitingKey(chat))
 	reopen := redisscript.Command(ctx, reopenScript, keys, token, ttl.Milliseconds(), run.Run, record)
 	list := redis.NewIntCmd(ctx, "zrem", waitsKey(chat.Tenant()), chat.ID())
-	err = s.inOrder(ctx, []*redis.Script{reopenScript}, set, reopen, list)
-	if err == nil {
-		var r redisscript.Reply
-		if r, err = read(reopen); r.Word() == "lost" {
-			err = ErrStateLost
-		}
+	r, err := s.inOrder(ctx, reopenScript, reopen, set, reopen, list)
+	if r.Word() == "lost" {
+		err = ErrStateLost
 	}
 	return failure(err, "reopening run %s", run.Run)
 }
@@ -295,7 +288,7 @@ func (s Suspensions) ofList(ctx context.Context, tenant memory.Tenant, page []re
 			if rest := readRest(records[i].Val()); rest != nil {
 				fields := map[string]string{}
 				for j, name := range []string{"run", "seq", "event", "open"} {
-					fields[name], _ = states[i].Val()[j].(string)
+					fields[name] = textAt(states[i].Val(), j)
 				}
 				if entries[i] = readWaiting(rest.Run, fields, s.Secret); entries[i] != nil {
 					entries[i].Rest = *rest
@@ -329,7 +322,7 @@ func (s Suspensions) forgetWaiting(ctx context.Context, chat memory.Chat, turn i
 
 // Approve adds to the tools that were approved in a chat for good, in a turn.
 func (s Suspensions) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
-	_, err := s.changeMembers(ctx, chat, turn, "approved", "add", tools...)
+	_, err := s.changeMembers(ctx, chat, turn, "approved", false, tools...)
 	return failure(err, "keeping an approval in chat %s", chat)
 }
 

@@ -318,10 +318,15 @@ func (c *Client) CallWith(ctx context.Context, method, path string, body, answer
 	return nil
 }
 
-// ask is CallWith with the answer as a value. It takes a minute at most.
-func ask[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
+// ask returns the answer to a request, which takes a minute at most.
+func ask[T any](ctx context.Context, c *Client, method, path string, body any) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	return askLong[T](ctx, c, method, path, body)
+}
+
+// askLong is ask for as long as ctx.
+func askLong[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
 	err = c.CallWith(ctx, method, path, body, &answer)
 	return answer, err
 }

@@ -11,9 +11,7 @@ import (
 // Rewind takes back what was said in a chat behind the message with an id, nil for all of it. It lasts until a
 // run that goes on has stopped.
 func (c *Client) Rewind(ctx context.Context, chat memory.Chat, target *string) (SetAside, error) {
-	var out SetAside
-	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/rewind", RewindRequest{Target: target}, &out)
-	return out, err
+	return askLong[SetAside](ctx, c, http.MethodPost, ChatPath(chat)+"/rewind", RewindRequest{Target: target})
 }
 
 // SetAside lists what rewinds took back of a chat, the oldest first.
@@ -24,14 +22,10 @@ func (c *Client) SetAside(ctx context.Context, chat memory.Chat) ([]SetAside, er
 
 // Restore puts back what a rewind took back.
 func (c *Client) Restore(ctx context.Context, chat memory.Chat, id string) (SetAside, error) {
-	var out SetAside
-	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/set-aside/"+url.PathEscape(id)+"/restore", nil, &out)
-	return out, err
+	return askLong[SetAside](ctx, c, http.MethodPost, ChatPath(chat)+"/set-aside/"+url.PathEscape(id)+"/restore", nil)
 }
 
 // Fork makes a chat that begins with what this one remembers.
 func (c *Client) Fork(ctx context.Context, chat memory.Chat, r ForkRequest) (Imported, error) {
-	var out Imported
-	err := c.CallWith(ctx, http.MethodPost, ChatPath(chat)+"/fork", r, &out)
-	return out, err
+	return askLong[Imported](ctx, c, http.MethodPost, ChatPath(chat)+"/fork", r)
 }

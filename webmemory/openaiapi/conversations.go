@@ -71,7 +71,7 @@ func (h *Handler) conversations(answer func(r *http.Request, chat memory.Chat) (
 	return func(w http.ResponseWriter, r *http.Request) {
 		chat, err := memory.Tenant{}.Chat(cmp.Or(r.PathValue("conversation"), "conv_"+rand.Text()))
 		if err != nil {
-			Refuse(w, notFound(http.StatusNotFound, "conversation", "conversation_not_found",
+			Refuse(w, refusal(http.StatusNotFound, "conversation", "conversation_not_found",
 				"Conversation with id '%.200s' not found.", r.PathValue("conversation")))
 			return
 		}

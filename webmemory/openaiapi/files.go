@@ -90,16 +90,13 @@ func (c *call) readFiles() error {
 	}
 	for _, f := range last.Content.Files {
 		param := fmt.Sprintf("messages[%d].content[%d]", last.index, f.index)
-		refused := func(code, message string) error {
-			return &failure{Param: param, Problem: api.Problem{Status: http.StatusBadRequest, Code: code, Message: message}}
-		}
 		switch {
 		case f.Data == "" && f.ID+f.URL != "":
-			return refused("part_not_supported", "A file comes with its message, in base64 as file_data: there are no stored "+
-				"files for a file_id to name, and no file_url is fetched.")
+			return unsupportedPart(param, "A file comes with its message, in base64 as file_data: there are no stored files "+
+				"for a file_id to name, and no file_url is fetched.")
 		case c.chat == nil:
-			return refused("part_not_supported", "A file becomes a document of a chat, and the request names none: send the "+
-				"header Mneme-Chat-Id or metadata.chat_id, or use the base URL /c/{chat}/v1.")
+			return unsupportedPart(param, "A file becomes a document of a chat, and the request names none: send the header "+
+				"Mneme-Chat-Id or metadata.chat_id, or use the base URL /c/{chat}/v1.")
 		}
 		kind, data := "", f.Data
 		if rest, ok := strings.CutPrefix(data, "data:"); ok {
@@ -107,7 +104,7 @@ func (c *call) readFiles() error {
 		}
 		raw, err := base64.StdEncoding.DecodeString(data)
 		if err != nil || len(raw) == 0 {
-			return refused(webapi.CodeBadRequest, "file_data is a file's bytes in base64, as data:application/pdf;base64,JVBE….")
+			return invalid(param, "file_data is a file's bytes in base64, as data:application/pdf;base64,JVBE….")
 		}
 		c.uploads = append(c.uploads, upload{param: param, name: f.name(), contentType: typeOf(kind), bytes: raw})
 	}

@@ -372,9 +372,8 @@ func clientOf(r *http.Request) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-var errNotNewest = &failure{Param: "messages", Problem: api.Problem{
-	Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
-	Message: "The chat has newer messages than the one to regenerate, so nothing was changed. Reload the chat and retry."}}
+var errNotNewest = refusal(http.StatusConflict, "messages", webapi.CodeMessagesSince,
+	"The chat has newer messages than the one to regenerate, so nothing was changed. Reload the chat and retry.")
 
 // decide matches a transcript with a chat's history. It reads the history from the end, as far as match needs it.
 func (h *Handler) decide(ctx context.Context, chat memory.Chat, t transcript) (d decision, err error) {

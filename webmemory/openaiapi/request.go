@@ -211,9 +211,8 @@ func (c *call) sort() error {
 	case last.Role == "" || last.Role == memory.RoleAssistant:
 		return invalid("messages", "The last message must be one of the user, or the result of a tool.")
 	case last.Role == memory.RoleUser && last.Content.Other != "":
-		return &failure{Param: "messages", Problem: api.Problem{Status: http.StatusBadRequest, Code: "part_not_supported",
-			Message: fmt.Sprintf("The model %s takes text, images and files, and no part of the type %.40q.", c.Model,
-				last.Content.Other)}}
+		return unsupportedPart("messages", "The model %s takes text, images and files, and no part of the type %.40q.",
+			c.Model, last.Content.Other)
 	}
 	c.splitDocuments()
 	return nil

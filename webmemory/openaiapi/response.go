@@ -130,7 +130,7 @@ func answered(h *Handler, r *http.Request) (chat memory.Chat, m memory.Message, 
 		})
 	}
 	if err == nil && (m.Role != memory.RoleAssistant || m.Failure != "" || m.Content == memory.RedactedText) {
-		err = notFound(http.StatusNotFound, "", "response_not_found",
+		err = refusal(http.StatusNotFound, "", "response_not_found",
 			"Response with id '%.200s' not found: there is no answer of this id.", id)
 	}
 	return chat, m, err

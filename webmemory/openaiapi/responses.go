@@ -120,12 +120,8 @@ func withoutReferences(raw []byte) (body []byte, newest, refers string, err erro
 }
 
 func noItem(id string) error {
-	return notFound(http.StatusNotFound, "input", "item_not_found",
+	return refusal(http.StatusNotFound, "input", "item_not_found",
 		"Item with id '%.200s' not found: send the item itself.", id)
-}
-
-func notFound(status int, param, code, format, id string) error {
-	return &failure{Param: param, Problem: api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, id)}}
 }
 
 // goOn finds the place of a request. A previous response has to be of the chat that is named, or of a fork of it. In a
@@ -138,7 +134,7 @@ func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers 
 	}
 	switch run, chat, ok := splitID(cmp.Or(t.Previous, newest)); {
 	case t.Previous != "":
-		c.missing = notFound(http.StatusBadRequest, "previous_response_id", "previous_response_not_found",
+		c.missing = refusal(http.StatusBadRequest, "previous_response_id", "previous_response_not_found",
 			"Previous response with id '%.200s' not found.", t.Previous)
 		if !ok || chat == nil && fromUser || !belongsTo(chat, c.chat) {
 			return c.missing

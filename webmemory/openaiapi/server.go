@@ -208,8 +208,8 @@ func (h *Handler) agentOf(name string) (string, error) {
 }
 
 func noModel(name string) error {
-	return &failure{Param: "model", Problem: api.Problem{Status: http.StatusNotFound, Code: "model_not_found",
-		Message: fmt.Sprintf("The model '%.80s' does not exist; GET /v1/models lists those that do.", name)}}
+	return refusal(http.StatusNotFound, "model", "model_not_found",
+		"The model '%.80s' does not exist; GET /v1/models lists those that do.", name)
 }
 
 // firstOf returns the value of the first of some headers that has one. A placeholder that a client did not fill in, such as
@@ -260,9 +260,17 @@ func (f *failure) Error() string { return f.Message }
 // Unwrap gives the Problem.
 func (f *failure) Unwrap() error { return &f.Problem }
 
+// refusal returns a failure about a member of the request; param is empty for none.
+func refusal(status int, param, code, format string, args ...any) error {
+	return &failure{Param: param, Problem: api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
 func invalid(param, format string, args ...any) error {
-	return &failure{Param: param, Problem: api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest,
-		Message: fmt.Sprintf(format, args...)}}
+	return refusal(http.StatusBadRequest, param, webapi.CodeBadRequest, format, args...)
+}
+
+func unsupportedPart(param, format string, args ...any) error {
+	return refusal(http.StatusBadRequest, param, "part_not_supported", format, args...)
 }
 
 // failureOf is any error as OpenAI says it.

@@ -1,10 +1,6 @@
 -- Adds members to a list of text in a field of a chat's meta, or takes them out, unless a newer turn has begun.
 -- KEYS  meta of the chat's history
--- ARGV  turn (-1: of none), field, 'add' or 'remove', then the members
-local turn = redis.call('HGET', KEYS[1], 'turn')
-if tonumber(ARGV[1]) ~= -1 and number(turn) > tonumber(ARGV[1]) then
-  return {'moved', turn}
-end
+-- ARGV  turn (-1: of none), field, 1 to take them out, then the members
 local read, before = pcall(cjson.decode, redis.call('HGET', KEYS[1], ARGV[2]) or '[]')
 if not read or type(before) ~= 'table' then
   before = {}
@@ -18,7 +14,7 @@ for _, member in ipairs(before) do
     after[#after + 1] = member
   end
 end
-if ARGV[3] == 'add' then
+if ARGV[3] ~= '1' then
   for i = 4, #ARGV do
     -- 1000: see memory.MaxQuarantine
     if #after == 1000 then

@@ -1,10 +1,6 @@
--- Changes the notes beside a history that are still as they were read.
--- KEYS  meta, notes
+-- Changes notes that are still as they were read.
+-- KEYS  meta of the history (of a user's notes: these notes, since no meta is read or written), notes
 -- ARGV  turn of the writer (-1: no turn's write), old value, new value ('': none are left)
-local turn = redis.call('HGET', KEYS[1], 'turn')
-if tonumber(ARGV[1]) > 0 and number(turn) > tonumber(ARGV[1]) then
-  return {'moved', turn}
-end
 if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then
   return {'changed'}
 end
