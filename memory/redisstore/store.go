@@ -363,18 +363,14 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 // a chat it is one round trip of constant cost. It is optimistic: the script refuses a copy
 // that is not what is stored, and the append comes again with what is. The mark makes it
 // idempotent, so that a command that go-redis sends twice adds one message.
-func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (*memory.History,
-	error) {
-	h, err := s.appendTo(ctx, have, mark, message)
-	if err != nil {
-		return nil, fmt.Errorf("appending to %s: %w", have.Key(), err)
-	}
-	return h, nil
-}
-
-func (s *Store) appendTo(ctx context.Context, have *memory.History, mark memory.Mark,
-	message []byte) (*memory.History, error) {
+func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (_ *memory.History,
+	err error) {
 	key := have.Key()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("appending to %s: %w", key, err)
+		}
+	}()
 	if have.Len() == 0 && key.Agent() != "" {
 		if _, err := s.indexHistory(ctx, key, mark.Turn); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -209,9 +210,7 @@ func (s Suspensions) KeepAnswers(ctx context.Context, chat memory.Chat, run stri
 	if err != nil {
 		return err
 	}
-	for id, answer := range answers {
-		stored[id] = answer
-	}
+	maps.Copy(stored, answers)
 	text, err := json.Marshal(stored)
 	if err != nil {
 		return err
