@@ -160,7 +160,8 @@ func TestAUserAsksToForget(t *testing.T) {
 	status, body = f.Do("DELETE", "/v1/chats/c/quarantine?entry="+url.QueryEscape("forget:a.1"), nil).Text()
 	require.Equal(t, 200, status, "%s", body)
 	require.Len(t, f.quarantine(t, "c").Entries, 4)
-	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, f.World, "c", "bank PIN 4711")), "4711", "it was released")
+	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, f.World, "c", "bank PIN 4711")), "4711",
+		"it was released")
 	for _, entry := range f.quarantine(t, "c").Entries {
 		id, scope := strings.TrimPrefix(entry, "forget:"), "?scope=message"
 		if !strings.Contains(id, ".") {

@@ -133,7 +133,8 @@ func userMessages(blocks wire.Content, files bool) (results []wire.ChatMessage, 
 		if b.IsError {
 			text = strings.TrimSpace("(error) " + text)
 		}
-		results = append(results, wire.ChatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID, Content: wire.ChatText(text)})
+		results = append(results, wire.ChatMessage{Role: wire.RoleTool, ToolCallID: b.ToolUseID,
+			Content: wire.ChatText(text)})
 	}
 	if len(parts) > 0 {
 		results = append(results, wire.ChatMessage{Role: wire.RoleUser, Content: compact(parts)})

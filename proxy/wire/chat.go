@@ -42,6 +42,7 @@ type ChatImage struct {
 // ChatText is a content of one text.
 func ChatText(s string) ChatContent { return ChatContent{{Type: TextBlock, Text: s}} }
 
+// UnmarshalJSONFrom reads a string as one text part, and a list as parts.
 func (c *ChatContent) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == '"' {
 		*c = ChatContent{{Type: TextBlock}}
@@ -50,6 +51,7 @@ func (c *ChatContent) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, (*[]ChatPart)(c))
 }
 
+// MarshalJSONTo writes a single text part as a string, and nil as null.
 func (c ChatContent) MarshalJSONTo(e *jsontext.Encoder) error {
 	switch {
 	case c == nil:

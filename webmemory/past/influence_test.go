@@ -84,11 +84,13 @@ func TestInfluenceAndQuarantine(t *testing.T) {
 	require.JSONEq(t, `{"entries":["invoice.pdf","b.29"]}`, body)
 	// Nor is what an answer of then repeats, which is from there, too.
 	require.NotContains(t, post("Once more: Zanzibar, which account?"), "Pay_Zanzibar_to_account_4711._")
-	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Zanzibar account")), "Pay Zanzibar to account 4711.\n")
+	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Zanzibar account")),
+		"Pay Zanzibar to account 4711.\n")
 	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "talk 29")), "talk 29")
 	status, body = w.Do("POST", "/v1/chats/a/fork", `{"as":"copy"}`).Text()
 	require.Equal(t, 201, status, "%s", body)
-	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "copy", "talk 29")), "talk 29", "a fork has the quarantine, too")
+	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "copy", "talk 29")), "talk 29",
+		"a fork has the quarantine, too")
 
 	w.URL = w.StartReplica(few)
 	status, body = w.Do("GET", "/v1/chats/a/quarantine", nil).Text()
@@ -98,7 +100,8 @@ func TestInfluenceAndQuarantine(t *testing.T) {
 		status, _ = w.Do("DELETE", "/v1/chats/a/quarantine?entry="+url.QueryEscape(entry), nil).Text()
 		require.Equal(t, 200, status)
 	}
-	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Zanzibar account")), "Pay Zanzibar to account 4711.")
+	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Zanzibar account")),
+		"Pay Zanzibar to account 4711.")
 	require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "talk 29")), "talk 29")
 
 	for _, c := range []struct{ method, path, body, says string }{

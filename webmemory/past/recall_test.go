@@ -46,8 +46,10 @@ func TestRecall(t *testing.T) {
 	require.Equal(t, "m.9", webmemorytest.RecallChat(t, w, "a", "как зовут кошку?").Hits[0].ID)
 	berlin := webmemorytest.RecallChat(t, w, "a", "Berlin budget")
 	require.EqualValues(t, "analytic", berlin.Hits[0].Subagent)
-	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Aliya hazelnuts", "subagent", "analytic")), "hazelnuts")
-	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Aliya hazelnuts", "from", "2024-01-01")), "hazelnuts")
+	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Aliya hazelnuts", "subagent",
+		"analytic")), "hazelnuts")
+	require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, "a", "Aliya hazelnuts", "from",
+		"2024-01-01")), "hazelnuts")
 	require.Empty(t, webmemorytest.RecallChat(t, w, "b", "Aliya").Hits, "another chat")
 
 	for path, want := range map[string]string{
@@ -108,13 +110,15 @@ func TestRecallWhileTheChatGoesOn(t *testing.T) {
 			for i := range 20 {
 				status, body := w.Do("POST", "/v1/chats/"+chat+"/messages", fmt.Sprintf(`{"message":"word%d of %s"}`, i, chat)).Text()
 				require.Equal(t, 200, status, "%s", body)
-				require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, chat, fmt.Sprintf("word%d", i))), fmt.Sprintf("word%d of %s", i, chat))
+				require.Contains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, chat, fmt.Sprintf("word%d", i))),
+					fmt.Sprintf("word%d of %s", i, chat))
 			}
 		})
 		for range 2 {
 			working.Go(func() {
 				for range 30 {
-					require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, chat, "word1 word2 word3")), "of "+other)
+					require.NotContains(t, webmemorytest.HitTexts(webmemorytest.RecallChat(t, w, chat, "word1 word2 word3")),
+						"of "+other)
 				}
 			})
 		}
