@@ -189,8 +189,7 @@ func (s *Starter) ask(ctx context.Context, p *post) error {
 	}
 	accepted, err := s.postRun(ctx, p)
 	if p.run.Keyed && node.HasRun(err) {
-		open := p.openRun // not its address, which would keep the post's images in memory
-		p.writer.Open = &open
+		p.writer.Open = new(p.openRun) // a copy: a pointer into p would keep the post's images in memory
 		return nil
 	}
 	if err != nil {
