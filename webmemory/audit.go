@@ -19,23 +19,20 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about the audit log, of acts that can hurt others and their actors: how it is written and read;
-// rights.go says what is in it.
-
-// auditor is the routes of what is counted and noted of callers: the audit log and the usage of models. What is noted
-// is decided by rights.go.
+// auditor serves model usage and the audit log, which records requests that can harm others and their callers.
+// rights.go selects these requests.
 type auditor struct{ *node.Core }
 
-// readAsAdmin is the entry for reading by the scope admin without the scope of reading.
+// readAsAdmin is the entry for a read with access.Admin but without access.MemoryRead.
 const readAsAdmin = "memory.read"
 
-// auditTarget is where a handler sets the target of its request's entry that is not the path.
+// auditTarget is the context key of an audit target other than the path.
 const auditTarget = "audit target"
 
 var errAuditOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeAuditOff,
 	Message: "This service keeps no log of who did what."}
 
-// audit writes what a request did, once it has succeeded.
+// audit writes the audit entry of a successful request.
 func (s *routes) audit(c *gin.Context) {
 	c.Next()
 	if c.Writer.Status() >= http.StatusBadRequest || c.GetBool(node.NothingDone) {
@@ -51,7 +48,7 @@ func (s *routes) audit(c *gin.Context) {
 	s.WriteAudit(c.Request.Context(), problem.TenantOf(c), entry, target)
 }
 
-// getAudit is GET /v1/audit: the caller's tenant's entries, and for an admin of the default tenant those of any.
+// getAudit handles GET /v1/audit for the caller's tenant. An admin of the default tenant may read any tenant.
 func (s *auditor) getAudit(c *gin.Context) error {
 	if s.Cfg.Audit == nil {
 		return errAuditOff
@@ -75,12 +72,11 @@ func (s *auditor) getAudit(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// This file answers what calls of models took and cost, from the counters that the gateway keeps in the same Redis.
-
 var errUsageOff = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeUsageOff,
 	Message: "This service is not told where usage is counted."}
 
-// readUsage answers a page of daily counters: of the caller's tenant, and for an admin of the default tenant of any.
+// readUsage returns a page of daily usage and cost counters, which the gateway keeps in the same Redis. An admin of the
+// default tenant may read any tenant.
 func (s *auditor) readUsage(c *gin.Context) error {
 	if s.Cfg.Usage == nil {
 		return errUsageOff

@@ -20,8 +20,7 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// monitor asks Redis and this disk every now and then whether they are well, and says so to those who ask for the
-// service's health.
+// monitor checks Redis, the cold store and this disk, and serves the service's health.
 type monitor struct {
 	*node.Core
 	registry   *runs.Registry
@@ -29,10 +28,10 @@ type monitor struct {
 	tombstones *erase.Tombstones
 }
 
-// probeEvery is after how many checks a Redis that refused nothing is probed again. Each probe writes to its log.
+// probeEvery is the number of checks between probes of a Redis that refuses nothing. Each probe writes to Redis's log.
 const probeEvery = 5
 
-// watchStore keeps health up to date.
+// watchStore updates the health of Redis and this disk, and follows erasures.
 func (s *monitor) watchStore() {
 	var probed error
 	for check := 0; ; check++ {
@@ -53,7 +52,7 @@ func (s *monitor) watchStore() {
 		}
 		cancel()
 		if errors.Is(err, memory.ErrDamaged) || errors.Is(err, memory.ErrRefused) {
-			err = nil // it answered; the refusal says of what
+			err = nil // Redis answered; refusal has the reason
 		}
 		if s.storeWatch.Health.NoteRefusal(refusal, denied) {
 			s.Telemetry.Often.Error().Str("reason", refusal).
@@ -86,14 +85,14 @@ func (s *monitor) watchStore() {
 // coldEvery is the interval between two probes of the cold store.
 const coldEvery = 10 * time.Second
 
-// watchCold keeps up to date whether the cold store can be read. Without a cold store it does so if chats sleep in one.
+// watchCold updates the health of the cold store. If none is configured, it reports a fault only if chats sleep in one.
 func (s *monitor) watchCold() {
 	if s.Cfg.Cold.Store == nil {
 		return
 	}
 	for {
 		ctx, cancel := context.WithTimeout(s.Life, coldEvery/2)
-		_, err := s.Cfg.Cold.Store.Get(ctx, cold.Chats+"mneme.probe") // an object of no chat
+		_, err := s.Cfg.Cold.Store.Get(ctx, cold.Chats+"mneme.probe") // no chat has this object
 		if errors.Is(err, cold.ErrNone) {
 			err = nil
 		}
@@ -116,8 +115,8 @@ func (s *monitor) watchCold() {
 	}
 }
 
-// refusal returns the reason why the store, or the spool that replaces it, cannot be written. probed is the error of the last
-// probe of a Redis that answers. denied reports whether an operator has to permit something.
+// refusal returns the reason why the store or the spool cannot be written. probed is the error of the last probe of a
+// Redis that answers. denied reports whether an operator has to permit something.
 func (s *monitor) refusal(ctx context.Context, probed error) (reason string, denied bool) {
 	reasons := []string{s.Store.Server.Refusal(ctx)}
 	var refused *memory.RefusedError
@@ -135,7 +134,7 @@ func (s *monitor) refusal(ctx context.Context, probed error) (reason string, den
 	return strings.Join(slices.DeleteFunc(reasons, func(r string) bool { return r == "" }), "; "), denied
 }
 
-// ready answers GET /readyz.
+// ready is the response to GET /readyz.
 type ready struct {
 	telemetry.Readiness
 	Redis *awayState `json:"redis,omitempty"`
@@ -145,13 +144,13 @@ type awayState struct {
 	AwaySince time.Time `json:"away_since"`
 }
 
-// healthz says that the process lives.
+// healthz reports that the process is alive.
 func (s *monitor) healthz(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, telemetry.Readiness{Status: "ok"}, nil)
 }
 
-// readyz says whether messages should be sent here, and why not. Redis being away
-// makes the service degraded, not unready: it still answers, if only with a clear 503.
+// readyz reports whether clients should send messages here, and why not. If Redis is down, the service is degraded but
+// ready, because it still answers, if only with a clear 503.
 func (s *monitor) readyz(c *gin.Context) error {
 	s.registry.Mu.Lock()
 	draining := s.registry.Draining
@@ -164,7 +163,7 @@ func (s *monitor) readyz(c *gin.Context) error {
 		because("degraded", "Redis does not answer: new messages are refused, running answers are kept in the spool.")
 		out.Redis = &awayState{now.DownSince}
 	}
-	// With a refusal nothing can be stored although Redis answers.
+	// A refusal prevents writes although Redis answers.
 	for _, reason := range []string{now.Refusal, node.TooFull(now.Full), now.Cold, s.Cfg.Gate.LossMessage()} {
 		if reason != "" {
 			because("degraded", reason)

@@ -31,13 +31,10 @@ import (
 	"mneme/webmemory/web"
 )
 
-// This file is about HTTP: the routes, what their parameters may be, how an error becomes
-// a problem, and the routes about documents, which are passed on as they are.
-
-// routes is the router, with the parts that answer its routes.
+// routes is the router, with the parts that handle its routes.
 type routes struct {
 	*node.Core
-	rights        access.Rights // of acts
+	rights        access.Rights // scopes by route
 	entries       map[string]string
 	registry      *runs.Registry
 	rewinder      *erase.Rewinder
@@ -63,7 +60,7 @@ type routes struct {
 	heardRoutes   *turns.HeardRoutes
 }
 
-// router is the router of the table of acts.
+// router returns the router for the table of acts.
 func (s *routes) router() http.Handler {
 	r, acts := s.Telemetry.Edge(s.fail, s.letIn, s.audit), s.acts()
 	s.rights, s.entries = byName(acts)
@@ -84,9 +81,9 @@ func (s *routes) router() http.Handler {
 	return r
 }
 
-// fairly returns the handler of a route, which works in places of its tenant: one that changes the memory as a whole,
-// another one while it reads its body. Processes that ask each other take no places, since they would wait for each
-// other's.
+// fairly returns a's handler within its tenant's fair share. A route that changes the memory holds a place for the
+// whole request, other routes while they read the body. Internal routes hold none, because processes would wait for
+// each other.
 func (s *routes) fairly(a act) func(*gin.Context) error {
 	if a.answer == nil || a.scope == access.Internal {
 		return a.answer
@@ -105,21 +102,21 @@ func (s *routes) fairly(a act) func(*gin.Context) error {
 	}
 }
 
-// changesMemory reports whether a route itself changes the memory. What answers as OpenAI does asks other routes for it.
-// The erasure of a user takes a place for each chat.
+// changesMemory reports whether a route itself changes the memory. OpenAI-compatible routes call other routes. The
+// erasure of a user takes a place per chat.
 func changesMemory(scope access.Scope, path string) bool {
 	return scope == access.InternalChat ||
 		scope == access.MemoryWrite && (strings.HasPrefix(path, "/v1/chats/") || strings.HasPrefix(path, "/v1/users/:user/"))
 }
 
-// readsChat says whether a route needs the chat of its path in Redis. What answers as OpenAI does asks other routes for
-// it; documents are the apiserver's; and what processes ask each other they know by themselves.
+// readsChat reports whether a route needs the path's chat in Redis. OpenAI-compatible and UI routes call other routes,
+// the apiserver stores documents, and most internal routes need only local state.
 func readsChat(path string) bool {
 	return strings.HasPrefix(path, "/v1/chats/:chat") && !strings.Contains(path, "/:chat/documents") &&
 		!strings.Contains(path, "/:chat/ui") || strings.HasSuffix(path, "/heard") || strings.HasSuffix(path, "/recalled")
 }
 
-// getPage answers with a file of the page.
+// getPage serves a file of the web page.
 func getPage(c *gin.Context) error {
 	if !web.Serve(c.Writer, c.Request) {
 		return telemetry.ErrNoRoute
@@ -127,7 +124,7 @@ func getPage(c *gin.Context) error {
 	return nil
 }
 
-// fail answers with an error.
+// fail writes the problem response for an error.
 func (s *routes) fail(c *gin.Context, err error) {
 	switch {
 	case errors.Is(err, telemetry.ErrNoRoute):
@@ -148,8 +145,8 @@ func (s *routes) fail(c *gin.Context, err error) {
 	api.WriteProblem(c.Writer, &p)
 }
 
-// cure returns what to do about an unknown path. Some clients add /v1 to their base URL, others do not, and the gateway
-// serves other routes.
+// cure returns advice for an unknown path. Some clients add /v1 to their base URL, others do not, and some routes are
+// the gateway's.
 func cure(path string) string {
 	rest := path
 	for strings.HasPrefix(rest, "/v1/") {
@@ -172,10 +169,10 @@ func cure(path string) string {
 	return "docs/api.md lists them"
 }
 
-// statusGone is what the log says of a request if its client left first.
+// statusGone is the logged status if the client disconnected first.
 const statusGone = 499
 
-// forward passes on what concerns documents, which the apiserver keeps: it streams the body there and the answer back.
+// forward streams a request about documents to the apiserver, which stores them, and the response back.
 func (s *routes) forward(c *gin.Context) error {
 	if _, ok := c.Params.Get("chat"); ok {
 		if _, err := problem.ChatOf(c); err != nil {
@@ -188,7 +185,7 @@ func (s *routes) forward(c *gin.Context) error {
 	if draining {
 		return problem.ErrShutdown
 	}
-	if c.Query("stream") == "true" { // results are read while the body is on its way
+	if c.Query("stream") == "true" { // the client reads results while it sends the body
 		defer api.FullDuplex(c.Writer, c.Request)()
 	}
 	body := &forwarded{ReadCloser: c.Request.Body, reading: make(chan struct{}, 1)}
@@ -212,27 +209,26 @@ func (s *routes) forward(c *gin.Context) error {
 	return failed
 }
 
-// forwarded is a body on its way to the apiserver, which notes why it ended: the
-// transport's error is a cancellation then, as when the client leaves.
+// forwarded is a request body on its way to the apiserver. It records a timeout, which the transport reports as a
+// cancellation, like a disconnect.
 //
-// Read to its end it stays at its end. http.Transport asks once more behind it, which
-// may be when the answer has begun; net/http has closed the body by then, and the
-// transport takes that for a failure and closes the connection on which the rest of
-// the answer comes (golang/go#40747).
+// After io.EOF, Read always returns io.EOF. http.Transport reads once more, possibly after the response has started and
+// net/http has closed the body. It would treat the read error as a failure and close the connection that carries the
+// rest of the response (golang/go#40747).
 type forwarded struct {
 	io.ReadCloser
-	reading chan struct{} // holds one while a read is under way
+	reading chan struct{} // full during a read
 	late    atomic.Bool
-	eof     bool // used by the transport's goroutine only
+	eof     bool // used only by the transport's goroutine
 }
 
-// wasLate says whether the body ended since it did not come in time. net/http cancels a request with an unreadable
-// body before it gives the read's error back, which is waited for.
+// wasLate reports whether the body timed out. net/http cancels a request with an unreadable body before Read returns
+// the error, so wasLate waits for Read.
 func (f *forwarded) wasLate() bool {
 	select {
 	case f.reading <- struct{}{}:
 		<-f.reading
-	case <-time.After(time.Second): // it was canceled for another reason, and the read goes on
+	case <-time.After(time.Second): // canceled for another reason; Read is still blocked
 	}
 	return f.late.Load()
 }
@@ -260,9 +256,9 @@ func newStorage(c *node.Core) *node.Storage {
 	return &node.Storage{Core: c, Changed: map[memory.Chat]bool{}, Wake: make(chan struct{}, 1)}
 }
 
-// growing returns the handler of a route that adds to a tenant's stored bytes. The request fails with ErrStorageFull if
-// the tenant has reached its limit, or if the body exceeds the rest. Messages, imports and forks are refused when they
-// are sure to be new.
+// growing returns the handler of a route that adds stored bytes. The request fails with ErrStorageFull if the tenant
+// has reached its limit, or if the body exceeds the remaining bytes. Messages, imports and forks are checked later,
+// when they are certainly new.
 func (s *routes) growing(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		tenant := problem.TenantOf(c)
@@ -288,7 +284,7 @@ func (s *routes) documents(c *gin.Context) error {
 	return s.forward(c)
 }
 
-// boundedBody fails when more than left bytes are read, and sets full.
+// boundedBody fails and sets full when more than remaining bytes are read.
 type boundedBody struct {
 	io.ReadCloser
 	remaining int64

@@ -18,10 +18,8 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about the API keys. A caller with the scope admin makes and ends those of its own tenant; of the
-// default tenant, those of all.
-
-// keyring is the routes of keys (/v1/keys). The keys themselves are Config.Keys'.
+// keyring serves /v1/keys. Config.Keys stores the keys. An admin manages the keys of its own tenant, or of all tenants
+// if it belongs to the default tenant.
 type keyring struct{ *node.Core }
 
 const maxKeyBody = 64 << 10
@@ -31,18 +29,18 @@ var (
 		Message: "There is no key with this id; GET /v1/keys lists them."}
 )
 
-// on has a handler asked only where there are keys.
+// on returns h, or a handler that returns problem.ErrKeysOff if the service has no keys.
 func (s *keyring) on(h func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if s.Cfg.Keys == nil {
 			return problem.ErrKeysOff
 		}
-		// A tenant may have thousands.
+		// A tenant may have thousands of keys.
 		return keyProblem(s.Searches.In(c.Request.Context(), problem.TenantOf(c), func() error { return h(c) }))
 	}
 }
 
-// keyProblem is an error of package access in a client's words.
+// keyProblem replaces errors of package access with responses.
 func keyProblem(err error) error {
 	switch {
 	case errors.Is(err, access.ErrBadKey):
@@ -54,12 +52,11 @@ func keyProblem(err error) error {
 	return err
 }
 
-// errOthersTenant refuses another tenant in a query, whether or not it exists.
+// errOthersTenant rejects another tenant in a query, whether or not it exists.
 var errOthersTenant = &api.Problem{Status: http.StatusForbidden, Code: "forbidden",
 	Message: "tenant must be the key's own: only an admin of the default tenant reads about other tenants."}
 
-// tenantAsked returns the tenant that a query names, or the caller's own. Another one is for admins of the default
-// tenant.
+// tenantAsked returns the query's tenant, or the caller's own. Another one needs an admin of the default tenant.
 func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	name := c.Query("tenant")
 	if name == "" {
@@ -77,7 +74,7 @@ func tenantAsked(c *gin.Context) (memory.Tenant, error) {
 	return tenant, err
 }
 
-// self tells a client what its key opens, so that it can say what is missing before a request is refused.
+// self returns the caller's key id, tenant and scopes, so that a client detects missing scopes before a request fails.
 func self(c *gin.Context) error {
 	p := access.FromContext(c.Request.Context())
 	c.Header("Cache-Control", "no-store")
@@ -123,7 +120,7 @@ func (s *keyring) createKey(c *gin.Context, body webapi.KeyRequest) error {
 	return s.showKey(c, http.StatusCreated, text, k, err)
 }
 
-// showKey answers with the text of a key, which no cache may keep.
+// showKey returns the text of a key, which caches must not store.
 func (s *keyring) showKey(c *gin.Context, status int, text string, k access.Key, err error) error {
 	if err != nil {
 		return err
@@ -132,7 +129,7 @@ func (s *keyring) showKey(c *gin.Context, status int, text string, k access.Key,
 	return api.Answer(c.Writer, status, webapi.MadeKey{Text: text, Key: k}, nil)
 }
 
-// governed is the id in the path, of a key that the caller may change.
+// governed returns the path's key id, or access.ErrUnknownKey if the caller may not change the key.
 func (s *keyring) governed(c *gin.Context) (string, error) {
 	k, err := s.Cfg.Keys.Get(c.Request.Context(), c.Param("key"))
 	if err == nil && !node.Governs(c, k.Tenant) {

@@ -22,19 +22,18 @@ import (
 	"mneme/webmemory/web"
 )
 
-// act is what a request does, and the scope that it takes. The right to a route is asked before the body is read; the
-// right to what is done beside one is asked where it is done, with what is stored at hand, since the words of a request
-// do not say what they do.
+// act is an action of a request and the scope that it needs. A route's scope is checked before the body is read.
+// Further actions are checked where they happen, because they depend on stored data.
 type act struct {
-	does   string // "METHOD /path" as the router has it, "ANY /path" for every method, or what is done beside a route
+	does   string // "METHOD /path" of the router, "ANY /path" for all, or a further action
 	scope  access.Scope
-	entry  string                   // in the audit log, "" for none
-	answer func(*gin.Context) error // nil: it is no route, is not configured, or another one answers it
+	entry  string                   // audit entry, "" for none
+	answer func(*gin.Context) error // nil if not a route, not configured, or handled elsewhere
 }
 
-// acts are those that are routes: the router's table, too. What clients are told of each is in a table of the tests of
-// package openapi; TestOpenAPIRoutes compares the two. The log's entries about tenants as a whole are in tenants.go, as
-// they are in another tenant's log.
+// acts returns the table of routes. TestOpenAPIRoutes compares it with a table in the tests of package openapi, which
+// describes the routes for clients. Package chats writes the audit entries about whole tenants, which belong to another
+// tenant's log.
 func (s *routes) acts() []act {
 	const (
 		chat, subagent = "/v1/chats/:chat", "/v1/chats/:chat/subagents/:name"
@@ -49,7 +48,7 @@ func (s *routes) acts() []act {
 		{"GET /openapi.json", access.Open, "", served(http.HandlerFunc(openapi.Serve))},
 		{"GET /healthz", access.Open, "", s.monitor.healthz},
 		{"GET /readyz", access.Open, "", s.monitor.readyz},
-		{"GET /metrics", access.Open, "", nil}, // the Edge answers it
+		{"GET /metrics", access.Open, "", nil}, // telemetry.Service.Edge handles it
 
 		{"POST /chat", access.Chat, "", answering(s.admission.ChatPosted)},
 		{"POST " + chat + "/messages", access.Chat, "", answering(s.admission.MessagePosted)},
@@ -59,7 +58,7 @@ func (s *routes) acts() []act {
 		{"POST " + chat + "/runs/:run/resume", access.ChatOrApprove, "", answering(s.resumer.ResumePosted)},
 		{"POST " + webapi.OneShotPath, access.Chat, "", answering(s.oneShotRunner.OneShotPosted)},
 		{"GET " + webapi.ApprovalsPath, access.Approve, "", s.resumer.GetApprovals},
-		{"POST /mcp", access.AnyKey, "", served(s.Cfg.MCP)}, // what its tools ask is judged as any request
+		{"POST /mcp", access.AnyKey, "", served(s.Cfg.MCP)}, // requests of its tools are checked like all others
 
 		{"GET /v1/chats", read, "", s.chatList.ListChats},
 		{"GET " + chat, read, "", problem.Param(problem.ChatOf, s.chatList.GetChat)},
@@ -99,7 +98,7 @@ func (s *routes) acts() []act {
 		{"DELETE " + webapi.TenantsPath + "/:tenant", access.Admin, "", tenants(problem.Param(chats.TenantIn,
 			s.tenancy.DeleteTenant))},
 
-		// Documents are the apiserver's. The rows without a handler only add an entry to those above them.
+		// The apiserver stores documents. Rows without a handler only add an audit entry to the rows above them.
 		{"ANY /v1/collections", access.Documents, "", s.documents},
 		{"ANY /v1/collections/*rest", access.Documents, "", s.documents},
 		{"DELETE /v1/collections/*rest", access.Documents, "documents.erase", nil},
@@ -107,7 +106,7 @@ func (s *routes) acts() []act {
 		{"ANY " + chat + "/documents/*id", access.Documents, "", s.documents},
 		{"DELETE " + chat + "/documents/*id", access.Documents, "documents.erase", nil},
 
-		// For other processes, and for the agents of a run.
+		// Routes for other processes and for the agents of a run.
 		{"POST " + run + "/recall", access.Internal, "", runs.ToAgents(s.registry, s.heardRoutes.PostRecall)},
 		{"POST " + run + "/notes", access.Internal, "", runs.ToAgents(s.registry, s.noteRoutes.PostRemember)},
 		{"POST " + run + "/forget", access.Internal, "", runs.ToAgents(s.registry, s.noteRoutes.PostForget)},
@@ -120,7 +119,7 @@ func (s *routes) acts() []act {
 		{"POST " + node.InternalPath + "/rewinds", access.Internal, "", problem.Body(api.DecodeBody, node.MaxBody,
 			s.rewinder.PostRewound)},
 
-		// For the gateway, which asks with the rights of the key that a call of a model came with.
+		// Routes for the gateway, which calls them with the rights of the model call's key.
 		{"POST " + internal + "/heard", access.InternalChat, "",
 			s.growing(problem.Body(api.DecodeBody, turns.MaxHeard, s.heardRoutes.PostHeard))},
 		{"POST " + internal + "/recalled", access.InternalRead, "",
@@ -148,7 +147,7 @@ func (s *routes) acts() []act {
 			{"POST " + prefix + "/v1/chat/completions", access.Chat, "", served(s.Cfg.OpenAI)},
 			{"POST " + prefix + "/v1/responses", access.Chat, "", served(s.Cfg.OpenAI)},
 			{"GET " + prefix + "/v1/responses/:response", read, "", served(s.Cfg.OpenAI)},
-			{"DELETE " + prefix + "/v1/responses/:response", write, "", served(s.Cfg.OpenAI)}, // the redaction is in the log
+			{"DELETE " + prefix + "/v1/responses/:response", write, "", served(s.Cfg.OpenAI)}, // the redaction is audited
 			{"POST " + prefix + "/v1/embeddings", access.Models, "", served(s.Cfg.OpenAI)},
 			{"GET " + prefix + "/v1/models", access.Chat, "", served(s.Cfg.OpenAI)},
 			{"GET " + prefix + "/v1/models/*model", access.Chat, "", served(s.Cfg.OpenAI)},
@@ -158,7 +157,7 @@ func (s *routes) acts() []act {
 	acts = append(acts, []act{
 		{"POST /v1/conversations", access.Chat, "", served(s.Cfg.OpenAI)},
 		{"GET " + conversation, read, "", served(s.Cfg.OpenAI)},
-		{"DELETE " + conversation, write, "", served(s.Cfg.OpenAI)}, // the erasure is in the log
+		{"DELETE " + conversation, write, "", served(s.Cfg.OpenAI)}, // the erasure is audited
 		{"POST " + conversation + "/items", access.Chat, "", served(s.Cfg.OpenAI)},
 		{"GET " + conversation + "/items", read, "", served(s.Cfg.OpenAI)},
 		{"DELETE " + conversation + "/items/:item", write, "", served(s.Cfg.OpenAI)},
@@ -169,7 +168,7 @@ func (s *routes) acts() []act {
 	)
 }
 
-// served is the handler of a route that answers for itself; nil for none.
+// served returns the handler of a route that h serves, or nil if h is nil.
 func served(h http.Handler) func(*gin.Context) error {
 	if h == nil {
 		return nil
@@ -180,7 +179,7 @@ func served(h http.Handler) func(*gin.Context) error {
 	}
 }
 
-// byName are the rights and the entries of acts by what they do.
+// byName returns the scopes and the audit entries of acts, by route.
 func byName(acts []act) (access.Rights, map[string]string) {
 	rights, entries := access.Rights{}, map[string]string{}
 	for _, a := range acts {
@@ -189,7 +188,7 @@ func byName(acts []act) (access.Rights, map[string]string) {
 	return rights, entries
 }
 
-// letIn lets a request in before its body is read, for as long as its key is good, or answers it.
+// letIn admits a request before its body is read, for as long as its key is valid, or rejects it.
 func (s *routes) letIn(c *gin.Context) {
 	r, err := s.Cfg.Gate.Admit(c.Request, s.rights, c.FullPath())
 	if err != nil {
@@ -204,7 +203,7 @@ func (s *routes) letIn(c *gin.Context) {
 	c.Next()
 }
 
-// refuse answers a request that may not come in, in the shape of its endpoint.
+// refuse responds to a rejected request in the format of its endpoint.
 func (s *routes) refuse(c *gin.Context, err error) {
 	p := problem.FromError(err)
 	if no := new(access.Refusal); errors.As(err, &no) && no.Challenge != "" {

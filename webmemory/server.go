@@ -25,7 +25,7 @@ import (
 	"mneme/webmemory/turns"
 )
 
-// The settings of the service, see package node.
+// Settings of the service, see package node.
 type (
 	// Config configures the service.
 	Config = node.Config
@@ -35,8 +35,8 @@ type (
 	Webhook = node.Webhook
 )
 
-// Server is the service. Make it with New, serve its Handler, end it with Drain and Close. New connects the parts of the
-// service, and routes has those that answer requests.
+// Server is the service. Make it with New, serve its Handler, end it with Drain and Close. New connects the parts. The
+// type routes holds those that handle requests.
 type Server struct {
 	*node.Core
 	registry *runs.Registry
@@ -45,11 +45,10 @@ type Server struct {
 	leaser   *turns.Leaser
 	handler  http.Handler
 
-	end context.CancelCauseFunc // of life
+	end context.CancelCauseFunc // cancels Core.Life
 }
 
-// New is a service over a store, its cache and the spool beside it, asking an
-// apiserver.
+// New returns a running service that sends runs to apiserver.
 func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, apiserver *api.Client,
 	log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
@@ -81,7 +80,7 @@ func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends 
 	s := &Server{Core: c}
 	c.Life, s.end = context.WithCancelCause(context.Background())
 
-	// From the bottom up: each part calls only those above it here.
+	// From the bottom up: each part calls only the parts above it.
 	watch := &node.StoreWatch{Core: c, Losses: node.Losses{Used: map[memory.Chat]string{}, Wake: make(chan struct{}, 1)}}
 	c.Tier, store.LostData = &node.ColdTier{Core: c, Watch: watch}, watch.HasLoss
 	if cfg.Cold.Store != nil {
@@ -159,15 +158,15 @@ func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends 
 	return s
 }
 
-// Handler serves the public routes.
+// Handler returns the handler of all routes.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// janitor forgets finished runs, and has idle chats fall asleep.
+// janitor expires finished runs and moves idle chats to the cold tier.
 func (s *Server) janitor() {
 	tick := time.NewTicker(max(s.Cfg.KeepRuns/10, time.Second))
 	defer tick.Stop()
 	for {
-		s.Workers.Go(s.Tier.Sweep) // which waits for the store
+		s.Workers.Go(s.Tier.Sweep) // Sweep waits for the store
 		select {
 		case <-s.Life.Done():
 			return
@@ -178,8 +177,8 @@ func (s *Server) janitor() {
 	}
 }
 
-// Drain refuses new messages and waits for the running ones until ctx ends; then
-// it leaves them as they are, for another process to finish.
+// Drain rejects new messages and waits for active runs until ctx ends. It leaves the rest for another process to
+// finish.
 func (s *Server) Drain(ctx context.Context) {
 	s.registry.Mu.Lock()
 	s.registry.Draining = true
@@ -199,7 +198,7 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
-// Close ends what still runs and waits for it.
+// Close ends the remaining runs and waits for all workers.
 func (s *Server) Close() {
 	s.end(problem.ErrShutdown)
 	s.Workers.Wait()

@@ -21,19 +21,16 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about lists of chats, and what they say of each: its title, when it was used, its metadata.
-
-// Lists lists chats and keeps what their owners say of them: titles, pins, metadata. It writes the list of chats,
-// also, once, of those from before there was one.
+// Lists serves and fills the list of chats, with their titles, pins and metadata.
 type Lists struct{ *node.Core }
 
-// byUse is the value of order for the chats that were used last first, byPin that for those of them that are pinned.
+// byUse and byPin are values of order. Both sort by last use, the latest first. byPin selects pinned chats only.
 const byUse, byPin = "used", "pinned"
 
-// maxSearch bounds q, in bytes.
+// maxSearch limits q, in bytes.
 const maxSearch = 256
 
-// ListChats is GET /v1/chats.
+// ListChats handles GET /v1/chats.
 func (s *Lists) ListChats(c *gin.Context) error {
 	limit, err := problem.Number(c, "limit", node.PageSize, 1, node.MaxPage)
 	if err != nil {
@@ -50,7 +47,7 @@ func (s *Lists) ListChats(c *gin.Context) error {
 	case order == byPin:
 		out, err := s.pinnedChats(ctx, tenant, strings.ToLower(memory.Plain(q)), limit)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
-	case order == byUse, tenant != memory.Tenant{}, s.Cfg.Cold.Store != nil: // whose chats are all in the list
+	case order == byUse, tenant != memory.Tenant{}, s.Cfg.Cold.Store != nil: // in these cases the list by use is complete
 		out, err := s.chatsByUse(ctx, tenant, strings.ToLower(memory.Plain(q)), limit, cursor)
 		return api.Answer(c.Writer, http.StatusOK, out, err)
 	}
@@ -67,10 +64,10 @@ func (s *Lists) ListChats(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// chatsLooked is at how many chats one request looks that searches them, and lookAtOnce how many it reads in one go.
+// chatsLooked limits the chats that one request searches. lookAtOnce is the number of chats per read.
 const chatsLooked, lookAtOnce = 2000, 200
 
-// chatsByUse lists a tenant's chats with q in their title or id, in lower case, behind a cursor.
+// chatsByUse lists up to limit chats with q in their title or id, latest use first, after cursor. q is in lower case.
 func (s *Lists) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, limit int, cursor string) (
 	out webapi.ChatList, err error,
 ) {
@@ -82,7 +79,7 @@ func (s *Lists) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, 
 	for scanned := 0; scanned < chatsLooked; {
 		count := lookAtOnce
 		if q == "" {
-			count = limit - len(out.Chats) + 1 // whether there is another one
+			count = limit - len(out.Chats) + 1 // one more, to detect a next page
 		}
 		places, err := s.Store.Chats.ByUse(ctx, tenant, pos, count)
 		if err != nil {
@@ -97,7 +94,7 @@ func (s *Lists) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, 
 		for i, e := range entries {
 			switch {
 			case e.ChatCard == nil || !contains(e, q):
-			case len(out.Chats) == limit: // and this one is the next
+			case len(out.Chats) == limit: // e belongs to the next page
 				out.NextCursor = pos.Cursor()
 				return out, nil
 			default:
@@ -115,7 +112,7 @@ func (s *Lists) chatsByUse(ctx context.Context, tenant memory.Tenant, q string, 
 	return out, nil
 }
 
-// pinnedChats lists a tenant's pinned chats with q in their title or id, in lower case, in the order of use.
+// pinnedChats lists up to limit pinned chats with q in their title or id, latest use first. q is in lower case.
 func (s *Lists) pinnedChats(ctx context.Context, tenant memory.Tenant, q string,
 	limit int) (webapi.ChatList, error) {
 	out := webapi.ChatList{Chats: []webapi.ChatEntry{}}
@@ -145,7 +142,7 @@ func contains(e webapi.ChatEntry, q string) bool {
 	return strings.Contains(strings.ToLower(e.Title), q) || strings.Contains(strings.ToLower(e.ChatID.ID()), q)
 }
 
-// entries are what a list says of its places; one without a card is no chat, or not there any more.
+// entries returns the list entries of places, in the same order. An entry has no card if the chat does not exist.
 func (s *Lists) entries(ctx context.Context, tenant memory.Tenant, places []redisstore.Place) (
 	[]webapi.ChatEntry, error,
 ) {
@@ -179,7 +176,7 @@ func (s *Lists) entries(ctx context.Context, tenant memory.Tenant, places []redi
 			}
 			continue
 		}
-		if card.Messages == 0 && card.Bytes > 0 { // a value that another program wrote has no count yet
+		if card.Messages == 0 && card.Bytes > 0 { // values written by other programs have no count
 			if card.Messages, err = s.CountMessages(ctx, memory.ChatKey(chats[i])); err != nil {
 				return nil, err
 			}
@@ -198,11 +195,11 @@ func cardOf(card redisstore.Card, used int64) *webapi.ChatCard {
 	case card.Waiting:
 		out.State = webapi.ChatWaiting
 	}
-	_ = json.Unmarshal([]byte(cmp.Or(card.Metadata, "null")), &out.Metadata) // what cannot be read says nothing
+	_ = json.Unmarshal([]byte(cmp.Or(card.Metadata, "null")), &out.Metadata) // unreadable metadata is omitted
 	return out
 }
 
-// PatchChat is PATCH /v1/chats/{chat}.
+// PatchChat handles PATCH /v1/chats/{chat}.
 func (s *Lists) PatchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChange) error {
 	var title, metadata *string
 	if body.Title != nil {
@@ -254,13 +251,13 @@ func (s *Lists) PatchChat(c *gin.Context, chat memory.Chat, body webapi.ChatChan
 	if err != nil {
 		return err
 	}
-	if entries[0].ChatCard == nil { // erased meanwhile
+	if entries[0].ChatCard == nil { // erased since ChangeCard
 		return problem.ErrUnknownChat
 	}
 	return api.Answer(c.Writer, http.StatusOK, entries[0], nil)
 }
 
-// ListAll brings the chats that a version without the list has stored into it, some at a time.
+// ListAll adds the chats that an older version stored without a list, in batches. It retries until it succeeds.
 func (s *Lists) ListAll() {
 	for {
 		err := s.tryListAll()
@@ -302,7 +299,7 @@ func (s *Lists) tryListAll() error {
 	return s.Store.Chats.AllListed(s.Life)
 }
 
-// GetChat is GET /v1/chats/{chat}.
+// GetChat handles GET /v1/chats/{chat}.
 func (s *Lists) GetChat(c *gin.Context, chat memory.Chat) error {
 	stored, err := s.Store.Chats.Histories(c.Request.Context(), chat, s.Cfg.Agents()...)
 	if err != nil {
@@ -325,7 +322,7 @@ func (s *Lists) GetChat(c *gin.Context, chat memory.Chat) error {
 	}
 	for _, h := range stored {
 		if h.Messages == 0 {
-			// A value that another program wrote has no count yet.
+			// Values written by other programs have no count.
 			if h.Messages, err = s.CountMessages(c.Request.Context(), h.Key); err != nil {
 				return err
 			}
@@ -338,7 +335,7 @@ func (s *Lists) GetChat(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// waitingOf is the run of a chat that waits; nil for none.
+// waitingOf returns the run that waits in a chat, or nil if there is none that can resume.
 func (s *Lists) waitingOf(ctx context.Context, chat memory.Chat) (*webapi.Waiting, error) {
 	w, err := s.Store.Suspensions.Waiting(ctx, chat)
 	if errors.Is(err, redisstore.ErrStateLost) || err == nil && w == nil {

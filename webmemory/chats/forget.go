@@ -28,8 +28,8 @@ import (
 // maxForgotten limits the earlier messages that one call of the tool forget hides.
 const maxForgotten = 50
 
-// PostForget is POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing, because a model chooses
-// the words: a person redacts the messages, or releases them.
+// PostForget handles POST …/forget of a run's agents, see memory.ForgetRequest. It deletes nothing because a model
+// chooses the words. A person redacts or releases the hidden messages.
 func (s *NoteRoutes) PostForget(c *gin.Context, r *runs.Run, req memory.ForgetRequest) error {
 	started, out := r.StartEvent(), memory.Forgotten{}
 	if started == nil || r.OwnCalls != nil || r.Turn.Load() == 0 {
@@ -49,15 +49,15 @@ func (s *NoteRoutes) PostForget(c *gin.Context, r *runs.Run, req memory.ForgetRe
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// forgetting selects what a user asks to forget.
+// forgetting selects the messages and notes that a user asks to forget.
 type forgetting struct {
 	part     words
 	explicit bool     // the order contains part
-	terms    []string // of the order
+	terms    []string // search terms of the order
 }
 
-// has reports whether a text contains the words, and something that the order names: a model cannot hide a text that
-// has nothing to do with the order.
+// has reports whether a text contains f.part and, unless f.explicit is set, a term of the order. So a model cannot hide
+// texts that are unrelated to the order.
 func (f forgetting) has(text string) bool {
 	return wordsOf(text).contain(f.part) && (f.explicit || slices.ContainsFunc(textindex.Terms(text),
 		func(term string) bool {
@@ -65,8 +65,8 @@ func (f forgetting) has(text string) bool {
 		}))
 }
 
-// forget hides all messages and notes that f selects, except the operator's notes. If it selects any, or the order
-// contains the words, it hides the run too, because further messages of the run may repeat the words.
+// forget hides the messages and notes that f selects, except the operator's notes. If there are any, or the order
+// contains the words, it also hides the run, whose further messages may repeat the words.
 func (s *NoteRoutes) forget(ctx context.Context, r *runs.Run, f forgetting, out *memory.Forgotten) error {
 	ids, err := s.containing(ctx, r, f)
 	if err != nil {
@@ -110,8 +110,8 @@ func (s *NoteRoutes) forget(ctx context.Context, r *runs.Run, f forgetting, out 
 	return nil
 }
 
-// eraseAfter erases a conversation of the gateway when its run has ended. If it fails, or the process stops, the gateway
-// removes it when it expires.
+// eraseAfter erases a conversation of the gateway after r ends. If that fails or the process stops, the conversation
+// expires at the gateway.
 func (s *NoteRoutes) eraseAfter(r *runs.Run, conversation string) {
 	select {
 	case <-r.Done:
@@ -125,8 +125,8 @@ func (s *NoteRoutes) eraseAfter(r *runs.Run, conversation string) {
 	}
 }
 
-// containing returns the ids of the messages of earlier runs that f selects, by their text or by arguments of tool
-// calls. It stops after maxForgotten and one more.
+// containing returns the ids of earlier runs' messages that f selects, by text or tool call arguments. It stops after
+// maxForgotten+1 ids.
 func (s *NoteRoutes) containing(ctx context.Context, r *runs.Run, f forgetting) (ids []string, err error) {
 	v, err := s.Histories.Look(ctx, r.Chat, nil)
 	for _, key := range v.Keys() {
@@ -135,7 +135,7 @@ func (s *NoteRoutes) containing(ctx context.Context, r *runs.Run, f forgetting) 
 				return ids, err
 			}
 			var m memory.Message
-			_ = json.Unmarshal(raw, &m) // no model is shown what cannot be read
+			_ = json.Unmarshal(raw, &m) // models never get unreadable messages
 			for _, call := range m.ToolCalls {
 				var arguments any
 				_ = json.Unmarshal([]byte(call.Function.Arguments), &arguments)
@@ -150,10 +150,10 @@ func (s *NoteRoutes) containing(ctx context.Context, r *runs.Run, f forgetting) 
 	return ids, err
 }
 
-// words is a text as forget compares it.
+// words is the normalized text that forget compares.
 type words struct {
 	letters string // letters and digits in lower case, without accents, spaces and punctuation
-	edges   []bool // by byte of letters, and at its end: a word begins or ends there
+	edges   []bool // by byte offset in letters, and its end: a word begins or ends there
 }
 
 func wordsOf(text string) words {
@@ -175,10 +175,10 @@ func wordsOf(text string) words {
 	return words{letters.String(), append(w.edges, true)}
 }
 
-// contain reports whether w has all letters and digits of part in one piece that begins and ends where words do. So
-// "4711" is in "47 11" and "4,711", and not in "47110".
+// contain reports whether w has the letters and digits of part in one piece between word edges. "4711" is in "47 11"
+// and "4,711" but not in "47110".
 func (w words) contain(part words) bool {
-	bounded := !memory.Unspaced.MatchString(part.letters) // as in Chinese
+	bounded := !memory.Unspaced.MatchString(part.letters) // Chinese has no word edges
 	for pos := 0; ; pos++ {
 		next := strings.Index(w.letters[pos:], part.letters)
 		if next < 0 {

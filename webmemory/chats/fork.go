@@ -17,14 +17,12 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about forks: a chat that begins with what another one remembers, up to a message.
-
-// errForkChanged says that the source of a fork was changed on purpose while it was read.
+// errForkChanged rejects a fork if its source lost messages during the copy.
 var errForkChanged = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, Retryable: true,
 	Message: "Something was taken out of the chat while it was read; please try again."}
 
-// PostFork is POST …/fork. It holds the turn of the new chat, and that of its source only for the moment in
-// which it pins what it reads.
+// PostFork handles POST …/fork. The new chat copies source up to body.LastID, or all of it. PostFork holds the new
+// chat's lease throughout, and the lease of source only while it pins the histories.
 func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.ForkRequest) error {
 	if body.As.IsZero() {
 		return problem.BadRequest("as is missing: the id of the new chat.")
@@ -51,14 +49,14 @@ func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.Fork
 		if err != nil {
 			return err
 		}
-		// First, so that what was said under a user is never there without that being known.
+		// Record the user before messages posted under that user exist.
 		if err := s.Store.Users.PostedLike(ctx, as, source); err != nil {
 			return err
 		}
 		if err := s.quarantineLike(ctx, as, source); err != nil {
 			return err
 		}
-		l := &past.Boundary{LastIndex: math.MaxInt} // all stays
+		l := &past.Boundary{LastIndex: math.MaxInt} // everything stays
 		if body.LastID != "" {
 			if l, err = s.Histories.Locate(ctx, source, v.OverGaps(), body.LastID); err != nil {
 				return err
@@ -69,7 +67,7 @@ func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.Fork
 			if title, err = s.Store.Chats.TitleSet(ctx, source); err != nil {
 				return err
 			}
-			return s.copyInto(ctx, in, source, v, l) // which also sees whether something was redacted meanwhile
+			return s.copyInto(ctx, in, source, v, l) // also detects redactions during the copy
 		})
 		if err != nil || title == "" {
 			return err
@@ -82,7 +80,7 @@ func (s *Portable) PostFork(c *gin.Context, source memory.Chat, body webapi.Fork
 	return api.Answer(c.Writer, http.StatusCreated, out, err)
 }
 
-// quarantineLike gives a chat the quarantine of another one, before it has the messages.
+// quarantineLike copies the quarantine of source to as. Call it before as has messages.
 func (s *Portable) quarantineLike(ctx context.Context, as, source memory.Chat) error {
 	entries, err := s.Store.Chats.Quarantined(ctx, source)
 	if err == nil && len(entries) > 0 {
@@ -91,7 +89,7 @@ func (s *Portable) quarantineLike(ctx context.Context, as, source memory.Chat) e
 	return err
 }
 
-// forkable refuses what cannot be forked before a turn is waited for.
+// forkable returns an error if the fork is impossible. PostFork calls it before it waits for a lease.
 func (s *Portable) forkable(ctx context.Context, source, as memory.Chat, lastID string, headCache past.Heads) error {
 	if err := fair.Block(ctx, func() error { return s.Tier.Wake(ctx, as) }); err != nil {
 		return err
@@ -109,7 +107,7 @@ func (s *Portable) forkable(ctx context.Context, source, as memory.Chat, lastID 
 	return err
 }
 
-// copyInto adds what stays of a view of a chat, and the notes that are not from behind that.
+// copyInto adds the messages of v that l retains, and the notes that are not from later messages.
 func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Chat, v past.View,
 	l *past.Boundary) error {
 	keys, err := s.Store.Chats.Keys(ctx, source, s.Cfg.Agents()...)
@@ -120,7 +118,7 @@ func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 	if err != nil {
 		return err
 	}
-	noteSources := map[string]bool{"": true} // messages that notes were made from: they stay
+	noteSources := map[string]bool{"": true} // source messages of notes: whether each is copied
 	for _, n := range slices.Concat(notes...) {
 		if n.Message != "" {
 			noteSources[n.Message] = false
@@ -156,7 +154,7 @@ func (s *Portable) copyInto(ctx context.Context, in *importing, source memory.Ch
 			}
 		}
 	}
-	// What was erased, redacted or taken back meanwhile must not live on in the new chat.
+	// Messages erased, redacted or rewound during the copy must not survive in the new chat.
 	for _, key := range v.Keys() {
 		h, _, err := s.Histories.Current(ctx, key)
 		if err != nil {

@@ -17,30 +17,27 @@ import (
 	"mneme/webmemory/turns"
 )
 
-// This file is about notes: what must stand in every prompt of a chat, or of one of its
-// subagents, or of all chats of a user. A person changes them by the public routes, those of a chat under its turn.
-
-// NoteRoutes serves the notes of histories and users, and the settings of users. It changes a history's notes under the
-// chat's turn.
+// NoteRoutes serves the notes of histories and users, and the settings of users. Notes are part of every prompt of a
+// chat, of a subagent in a chat, or of a user's chats. A history's notes change under the chat's lease.
 type NoteRoutes struct {
 	*node.Core
 	Histories *past.Histories
 	Leaser    *turns.Leaser
 }
 
-// GetNotes is GET …/notes of a chat, of one of its subagents, or of a user.
+// GetNotes handles GET …/notes of a chat, a subagent or a user.
 func (s *NoteRoutes) GetNotes(c *gin.Context) error {
 	notes, err := s.notesOf(c)
 	return api.Answer(c.Writer, http.StatusOK, webapi.NoteList{Notes: append([]memory.Note{}, notes...)}, err)
 }
 
-// GetUser is GET /v1/users/{user}.
+// GetUser handles GET /v1/users/{user}.
 func (s *NoteRoutes) GetUser(c *gin.Context, u memory.User) error {
 	zone, err := s.Store.Users.Zone(c.Request.Context(), u)
 	return api.Answer(c.Writer, http.StatusOK, webapi.UserSettings{TimeZone: zone}, err)
 }
 
-// PutUser is PUT /v1/users/{user}.
+// PutUser handles PUT /v1/users/{user}.
 func (s *NoteRoutes) PutUser(c *gin.Context, set webapi.UserSettings) error {
 	u, err := problem.UserOf(c)
 	if err == nil {
@@ -52,7 +49,6 @@ func (s *NoteRoutes) PutUser(c *gin.Context, set webapi.UserSettings) error {
 	return api.Answer(c.Writer, http.StatusOK, set, err)
 }
 
-// notesOf are the notes of a route's history or user.
 func (s *NoteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 	ctx := c.Request.Context()
 	if problem.IsOfUser(c) {
@@ -73,7 +69,7 @@ func (s *NoteRoutes) notesOf(c *gin.Context) ([]memory.Note, error) {
 	return notes[0], nil
 }
 
-// PostNote is POST …/notes: an operator's note, active at once.
+// PostNote handles POST …/notes. The new note is by the operator and active at once.
 func (s *NoteRoutes) PostNote(c *gin.Context, req webapi.NoteRequest) error {
 	text, err := memory.NoteText(req.Text)
 	if err != nil {
@@ -83,13 +79,13 @@ func (s *NoteRoutes) PostNote(c *gin.Context, req webapi.NoteRequest) error {
 	draft.Replaces = req.Replaces
 	var n memory.Note
 	err = s.changeNotes(c, func(notes []memory.Note) ([]memory.Note, error) {
-		n = draft // also in a second attempt
+		n = draft // the function may run more than once
 		return past.AddNote(notes, &n)
 	})
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
-// PatchNote is PATCH …/notes/{id}: a person's yes to a note, or other words for it.
+// PatchNote handles PATCH …/notes/{id}. It activates a note or changes its text.
 func (s *NoteRoutes) PatchNote(c *gin.Context, req webapi.NoteChange) error {
 	if req.State == "" && req.Text == "" {
 		return problem.BadRequest("There is nothing to change: give state or text.")
@@ -123,7 +119,7 @@ func (s *NoteRoutes) PatchNote(c *gin.Context, req webapi.NoteChange) error {
 	return api.Answer(c.Writer, http.StatusOK, n, err)
 }
 
-// DeleteNote is DELETE …/notes/{id}.
+// DeleteNote handles DELETE …/notes/{id}.
 func (s *NoteRoutes) DeleteNote(c *gin.Context) error {
 	err := s.changeNotes(c, func(notes []memory.Note) ([]memory.Note, error) {
 		i := past.NoteAt(notes, c.Param("id"))
@@ -135,7 +131,7 @@ func (s *NoteRoutes) DeleteNote(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
 
-// changeNotes changes the notes of a route's user, or those of its history as the chat's only writer.
+// changeNotes applies change to the notes of the path's user or history, for a history under the chat's lease.
 func (s *NoteRoutes) changeNotes(c *gin.Context, change func([]memory.Note) ([]memory.Note, error)) error {
 	if problem.IsOfUser(c) {
 		u, err := problem.UserOf(c)

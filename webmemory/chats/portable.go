@@ -30,10 +30,8 @@ import (
 	"mneme/webmemory/turns"
 )
 
-// This file is about taking a chat's memory along: all histories as lines of JSON, and back.
-
-// Portable carries a chat's memory out, in and into another chat: export, import and fork. An import fills an empty
-// chat under its turn, and is undone as a whole if it does not come to its end.
+// Portable exports, imports and forks chats. An import fills an empty chat under the chat's lease. If it does not
+// complete, all of it is undone.
 type Portable struct {
 	*node.Core
 	Histories *past.Histories
@@ -41,9 +39,9 @@ type Portable struct {
 	Leaser    *turns.Leaser
 }
 
-// ExportChat is GET …/export. The lines are webapi.ExportLine: all messages of the chat's
-// own history, then those of the subagents' by name, the oldest first, their notes in the
-// same order, and a last one that counts them, by which a torn answer is known.
+// ExportChat handles GET …/export. The lines are webapi.ExportLine: the messages of the chat's own history, then the
+// subagents' by name, oldest first. The notes follow in the same order, then the quarantine. The counts in the last
+// line reveal a truncated response.
 func (s *Portable) ExportChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	stored, err := s.Store.Chats.Histories(ctx, chat, s.Cfg.Agents()...)
@@ -65,7 +63,6 @@ func (s *Portable) ExportChat(c *gin.Context, chat memory.Chat) error {
 	return nil
 }
 
-// exportLines gives the lines of an export of histories.
 func (s *Portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) error {
 	count := 0
@@ -97,7 +94,7 @@ func (s *Portable) exportLines(ctx context.Context, stored []redisstore.Stored,
 	return write(webapi.ExportLine{Messages: &count, Notes: notes})
 }
 
-// exportNotes writes the notes of histories, and says how many they are.
+// exportNotes writes the notes of histories and returns their number.
 func (s *Portable) exportNotes(ctx context.Context, stored []redisstore.Stored,
 	write func(webapi.ExportLine) error) (count int, err error) {
 	for _, h := range stored {
@@ -118,7 +115,7 @@ func (s *Portable) exportNotes(ctx context.Context, stored []redisstore.Stored,
 	return count, nil
 }
 
-// broken ends an answer that has begun so that its client sees that it is not whole.
+// broken returns err if the response has not started. Otherwise it aborts the connection, so that the client notices.
 func broken(c *gin.Context, err error) error {
 	if !c.Writer.Written() {
 		c.Writer.Header().Del("Content-Disposition")
@@ -136,14 +133,14 @@ func writeLine(w io.Writer, line any) error {
 	return err
 }
 
-// Bounds of an import.
+// Limits of an import.
 const (
 	maxImport     = 1 << 30 // bytes of the body
 	maxImportLine = 2 << 20 // bytes of a line
 )
 
-// ImportChat is POST …/import: lines as exportChat writes them, into a chat that has no
-// memory yet. It holds the chat's turn. If it fails, what it stored is erased again.
+// ImportChat handles POST …/import. It stores lines of ExportChat in a chat without memory, under the chat's lease. If
+// it fails, it erases what it stored.
 func (s *Portable) ImportChat(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	var out webapi.Imported
@@ -159,8 +156,8 @@ func (s *Portable) ImportChat(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusCreated, out, err)
 }
 
-// fillWhole fills a chat that has no memory with what from adds, all of it or nothing: the process that takes the
-// turn of one that died meanwhile undoes it.
+// fillWhole stores everything that fill adds, or nothing. If this process dies, the next holder of the chat's lease
+// undoes the import.
 func (s *Portable) fillWhole(ctx context.Context, w *runs.Writer, fill func(*importing) error) (
 	out webapi.Imported, err error) {
 	if err := s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, erase.PendingImport, "", s.Cfg.Lease); err != nil {
@@ -190,28 +187,27 @@ func (s *Portable) fillWhole(ctx context.Context, w *runs.Writer, fill func(*imp
 	return webapi.Imported{Messages: in.count, Histories: len(in.keys), Notes: in.noteCount, Missing: in.missing}, nil
 }
 
-// importing is an import under way.
+// importing is a running import.
 type importing struct {
 	portable *Portable
 	writer   *runs.Writer
 
-	keys      []memory.Key         // of the histories begun, in their order
-	into      *redisstore.Importer // of the last one; nil when it is filled
-	ids       map[string]int       // of the history that is being filled, with the next number for a message without an id
+	keys      []memory.Key         // histories begun, in order
+	into      *redisstore.Importer // importer of the last history; nil once it is closed
+	ids       map[string]int       // ids in the last history, with the next number for equal messages
 	count     int
 	line      int
-	complete  bool                         // the line that counts the others has come
-	notes     map[memory.Key][]memory.Note // that are stored last
-	noteCount int                          // how many they are
+	complete  bool                         // the line with the counts was read
+	notes     map[memory.Key][]memory.Note // stored after all messages
+	noteCount int                          // total of notes
 
-	hidden memory.Quarantine // stored last
+	hidden memory.Quarantine // stored after the notes
 
-	bytes   int64 // of the messages
-	room    int64 // bytes that the tenant may store
-	missing int   // messages of a fork's source that are not there any more
+	bytes   int64 // size of the messages
+	room    int64 // bytes that the tenant may still store
+	missing int   // messages missing in a fork's source
 }
 
-// read stores what the lines say.
 func (in *importing) read(ctx context.Context, body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxImportLine)
@@ -223,7 +219,7 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 		}
 		line := bytes.TrimSpace(lines.Bytes())
 		if in.line++; in.line == 1 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff")) // a byte order mark, which editors of Windows write
+			line = bytes.TrimPrefix(line, []byte("\ufeff")) // byte order mark of Windows editors
 		}
 		if err := in.take(ctx, line); err != nil {
 			return err
@@ -241,7 +237,6 @@ func (in *importing) read(ctx context.Context, body io.Reader) error {
 	return nil
 }
 
-// take stores what one line says.
 func (in *importing) take(ctx context.Context, text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -273,7 +268,7 @@ func (in *importing) take(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// note takes a note, which no person here has said yes to: it is proposed.
+// note collects a note as a proposal, because no person here has accepted it.
 func (in *importing) note(line webapi.ExportLine) error {
 	n, key := *line.Note, memory.ChatKey(in.writer.Chat)
 	if line.Subagent != "" {
@@ -300,7 +295,6 @@ func (in *importing) note(line webapi.ExportLine) error {
 	return nil
 }
 
-// hide puts messages of the chat into quarantine.
 func (in *importing) hide(entries memory.Quarantine) error {
 	if err := past.CheckQuarantine(entries); err != nil {
 		return in.refuse("%s", err.Message)
@@ -311,13 +305,13 @@ func (in *importing) hide(entries memory.Quarantine) error {
 	return nil
 }
 
-// authors are those that a note may be by.
+// authors lists the valid authors of a note.
 var authors = []string{memory.ByUser, memory.ByModel, memory.ByTool, memory.ByDocument, memory.ByOperator}
 
-// plainID is what an id of a note, or of a message that one was made from, looks like.
+// plainID matches a valid id of a note or of its source message.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// storeNotes stores the notes and the quarantine, when all messages are stored.
+// storeNotes stores the notes and the quarantine, after all messages.
 func (in *importing) storeNotes(ctx context.Context) error {
 	for key, notes := range in.notes {
 		err := in.portable.Store.Notes.Change(ctx, in.writer.Number, key,
@@ -337,7 +331,6 @@ func (in *importing) refuse(format string, args ...any) error {
 	return problem.BadRequest("Line %d: %s.", in.line, fmt.Sprintf(format, args...))
 }
 
-// add stores one message.
 func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	var m memory.Message
 	if err := json.Unmarshal(line.Message, &m); err != nil {
@@ -377,7 +370,7 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	if id == "" {
 		base := memory.IDs([]json.RawMessage{raw})[0]
 		id = base
-		for ; in.ids[id] > 0; in.ids[base]++ { // the same once more
+		for ; in.ids[id] > 0; in.ids[base]++ { // an equal message came before
 			id = fmt.Sprintf("%s%d", base[:len("x0123456789abcdef.")], in.ids[base])
 		}
 		raw = memory.WithID(raw, id)
@@ -393,10 +386,10 @@ func (in *importing) add(ctx context.Context, line webapi.ExportLine) error {
 	return in.into.Add(ctx, raw)
 }
 
-// countedEvery is how many bytes of an import are counted at once, so that imports at the same time share the room.
+// countedEvery is the number of bytes between usage updates, so that concurrent imports share the limit.
 const countedEvery = 1 << 20
 
-// fits returns ErrStorageFull if the tenant has no room for so many bytes more.
+// fits counts a message's bytes. It returns ErrStorageFull if they exceed the tenant's limit.
 func (in *importing) fits(ctx context.Context, bytes int) (err error) {
 	s, tenant, previous := in.portable, in.writer.Chat.Tenant(), in.bytes
 	in.bytes += int64(bytes)
@@ -412,7 +405,7 @@ func (in *importing) fits(ctx context.Context, bytes int) (err error) {
 	return err
 }
 
-// close ends the history that was filled last.
+// close completes the last history.
 func (in *importing) close(ctx context.Context) error {
 	if in.into == nil {
 		return nil

@@ -21,12 +21,11 @@ import (
 	"mneme/webmemory/telling"
 )
 
-// This file is about notes that the agents of a run make. A model may have been talked into
-// anything by what it read; so what it asks for becomes an active note only if the user
-// tells it in the very message that the run answers. Anything else is proposed to a person.
-
-// PostRemember is POST …/notes of a run's agents, see memory.RememberRequest. The run's driver
-// holds the chat's turn; the note is written under its number.
+// PostRemember handles POST …/notes of a run's agents, see memory.RememberRequest. The model may be manipulated by a
+// text that it read. So the note becomes active only if the user asserts it in the message that the run answers. Other
+// notes are proposals for a person.
+//
+// The note is written under the turn of the lease that the run's driver holds.
 func (s *NoteRoutes) PostRemember(c *gin.Context, r *runs.Run, req memory.RememberRequest) error {
 	text, err := memory.NoteText(req.Quote)
 	if err != nil {
@@ -57,7 +56,7 @@ func (s *NoteRoutes) PostRemember(c *gin.Context, r *runs.Run, req memory.Rememb
 	if telling.Asserts(started.Message, text) {
 		n.State, n.Author = memory.NoteActive, memory.ByUser
 	}
-	if n.Message, err = s.messageOf(ctx, r, started); err != nil { // also of a proposal, which may repeat what it says
+	if n.Message, err = s.messageOf(ctx, r, started); err != nil { // also for a proposal, which may repeat the message
 		return err
 	}
 	n.Replaces = req.Replaces
@@ -66,7 +65,7 @@ func (s *NoteRoutes) PostRemember(c *gin.Context, r *runs.Run, req memory.Rememb
 	}
 	draft := n
 	change := func(notes []memory.Note) ([]memory.Note, error) {
-		n = draft // also in a second attempt
+		n = draft // change may run more than once
 		if i := past.NoteAt(notes, n.Replaces); i >= 0 && notes[i].Author == memory.ByOperator &&
 			n.State == memory.NoteActive {
 			return nil, errOperatorsNote
@@ -85,9 +84,9 @@ func (s *NoteRoutes) PostRemember(c *gin.Context, r *runs.Run, req memory.Rememb
 	return api.Answer(c.Writer, http.StatusCreated, n, err)
 }
 
-// rememberOfUser makes a note of the run's user. What takes the message away does so under a newer turn of the chat
-// and looks there for the users that have notes from it: so the chat knows before the note is there, and a note that
-// came too late for that goes again.
+// rememberOfUser stores a note of the run's user. A removal of the message has a newer turn and looks in the chat for
+// users with notes from it. So the chat records the user before the note is stored. If a newer turn exists afterwards,
+// the removal may have missed the note. rememberOfUser then deletes it and returns memory.ErrMoved.
 func (s *NoteRoutes) rememberOfUser(ctx context.Context, r *runs.Run, turn int64, n *memory.Note,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	if err := s.Store.Users.NoteOfUser(ctx, turn, r.Chat, r.User); err != nil {
@@ -98,7 +97,7 @@ func (s *NoteRoutes) rememberOfUser(ctx context.Context, r *runs.Run, turn int64
 		return err
 	}
 	err := s.Store.Users.NoteOfUser(ctx, turn, r.Chat, r.User)
-	if errors.Is(err, memory.ErrMoved) && n.ID == id { // else it was there already
+	if errors.Is(err, memory.ErrMoved) && n.ID == id { // otherwise the note existed before
 		void := func(notes []memory.Note) ([]memory.Note, error) {
 			return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.ID == id }), nil
 		}
@@ -110,8 +109,8 @@ func (s *NoteRoutes) rememberOfUser(ctx context.Context, r *runs.Run, turn int64
 var errOperatorsNote = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeOperatorsNote,
 	Message: "That note is the operator's: only a person replaces it. Leave replaces out."}
 
-// messageOf is the id of the run's user message. A run that tries a failed one once more has
-// none of its own.
+// messageOf returns the id of the run's user message. A run that retries a failed run has none, so messageOf returns
+// the newest user message with the same text.
 func (s *NoteRoutes) messageOf(ctx context.Context, r *runs.Run, started *event.RunStarted) (string, error) {
 	own := memory.MessageID(r.ID, 1)
 	if started.RetryOf == "" {

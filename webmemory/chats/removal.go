@@ -27,8 +27,7 @@ import (
 	"mneme/webmemory/turns"
 )
 
-// EraseRoutes is DELETE of chats, of histories and of what a user said. It takes the turn of each chat before all posts
-// that wait for it.
+// EraseRoutes erases chats, histories and users. It gets each chat's lease before all waiting posts.
 type EraseRoutes struct {
 	*node.Core
 	Eraser     *erase.Eraser
@@ -36,13 +35,12 @@ type EraseRoutes struct {
 	Leaser     *turns.Leaser
 }
 
-// DeleteHistory is DELETE …/history of a chat or of one of its subagents.
+// DeleteHistory handles DELETE …/history of a chat or a subagent.
 func (s *EraseRoutes) DeleteHistory(c *gin.Context, key memory.Key) error {
 	return s.erase(c, key.Chat(), erase.Scope{History: &key})
 }
 
-// DeleteChat is DELETE /v1/chats/{chat}; with scan=true it also looks through all
-// keys of Redis for what no index names.
+// DeleteChat handles DELETE /v1/chats/{chat}. With scan=true it also scans Redis for keys that no index names.
 func (s *EraseRoutes) DeleteChat(c *gin.Context, chat memory.Chat) error {
 	scan, err := problem.Flag(c, "scan")
 	if err != nil {
@@ -51,7 +49,7 @@ func (s *EraseRoutes) DeleteChat(c *gin.Context, chat memory.Chat) error {
 	return s.erase(c, chat, erase.Scope{Scan: scan})
 }
 
-// erase removes what is wanted gone of a chat.
+// erase erases the part of a chat that what selects.
 func (s *EraseRoutes) erase(c *gin.Context, chat memory.Chat, what erase.Scope) error {
 	allowed := 2*node.StoreTimeout + redisstore.Beat
 	if what.Scan {
@@ -66,7 +64,8 @@ func (s *EraseRoutes) erase(c *gin.Context, chat memory.Chat, what erase.Scope) 
 	})
 }
 
-// DeleteUser is DELETE /v1/users/{user}; with chats=true also the chats that were posted under that user alone go.
+// DeleteUser handles DELETE /v1/users/{user}. With chats=true it also erases chats that were posted under this user
+// only.
 func (s *EraseRoutes) DeleteUser(c *gin.Context, u memory.User) error {
 	chats, err := problem.Flag(c, "chats")
 	if err != nil {
@@ -91,8 +90,8 @@ func (s *EraseRoutes) DeleteUser(c *gin.Context, u memory.User) error {
 // erasureLease is the time without progress before another process finishes a user's erasure.
 func (s *EraseRoutes) erasureLease() time.Duration { return 2 * s.Cfg.Lease }
 
-// eraseUserRest erases what a user's erasure takes beside the notes: the chats, as many as one request may, and the
-// counters. If only unreadable chats remain, the erasure is done.
+// eraseUserRest erases a user's counters and, if e.Chats is set, as many chats as one request may. If only unreadable
+// chats remain, the erasure is done.
 func (s *EraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasure, until int64,
 	out *webapi.ErasedUser) error {
 	if e.Chats {
@@ -108,8 +107,7 @@ func (s *EraseRoutes) eraseUserRest(ctx context.Context, e redisstore.UserErasur
 	return err
 }
 
-// FinishErasures finishes erasures of users that other processes began, and erasures with more chats than one request
-// may erase.
+// FinishErasures finishes user erasures of other processes, and those with more chats than one request may erase.
 func (s *EraseRoutes) FinishErasures() {
 	for node.Pause(s.Life, node.Jitter(s.Cfg.Lease)) == nil {
 		unfinished, err := s.Store.Users.HalfErased(s.Life)
@@ -124,7 +122,7 @@ func (s *EraseRoutes) FinishErasures() {
 	}
 }
 
-// finishErasure finishes a user's erasure. Later data of the user stays.
+// finishErasure finishes a user's erasure. Newer data stays.
 func (s *EraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasure) error {
 	err := s.Store.Users.Erasing(ctx, e, s.erasureLease())
 	if err == nil {
@@ -148,8 +146,8 @@ func (s *EraseRoutes) finishErasure(ctx context.Context, e redisstore.UserErasur
 	}
 }
 
-// eraseUserNotes erases a user's notes and says how many they were. First it is a fact, on this disk too: should
-// Redis come back from an older state, they go once more.
+// eraseUserNotes erases a user's notes and returns their number. It first writes a tombstone to this disk. If Redis
+// returns to an older state, the notes are erased again.
 func (s *EraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasure) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, node.ScrubWait)
 	defer cancel()
@@ -163,9 +161,9 @@ func (s *EraseRoutes) eraseUserNotes(ctx context.Context, e redisstore.UserErasu
 	return erased, s.Store.Server.Scrub(ctx)
 }
 
-// eraseUserChats erases chats that were posted under a user alone and not used after a Unix time in ms, as many as one
-// request may. It takes chats with posts of others off the user's list. A chat that cannot be read stays on the list
-// and is named. Any other failure is an error if nothing else was done.
+// eraseUserChats erases chats that were posted under e.User only and not used after until, a Unix time in ms. It stops
+// at the limits of one request. Chats with posts of others leave the user's list. An unreadable chat stays on it and is
+// added to out.Failed. Other errors are returned only if no chat was processed.
 func (s *EraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasure, until int64,
 	out *webapi.ErasedUser) error {
 	began, done, skipped := time.Now(), 0, 0
@@ -216,8 +214,8 @@ func (s *EraseRoutes) eraseUserChats(ctx context.Context, e redisstore.UserErasu
 	return nil
 }
 
-// eraseIfAlone erases a chat if all of it was posted under a user, which is looked at once more when no other request
-// can post there. there says of one that was not erased that it is not empty.
+// eraseIfAlone erases a chat if all of it was posted under u. It checks again under the lease, when no other request
+// can post. If the chat is not erased, exists reports whether it has data.
 func (s *EraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memory.Chat) (erased, exists bool,
 	err error) {
 	if err := s.Tier.Wake(ctx, chat); err != nil {
@@ -236,8 +234,7 @@ func (s *EraseRoutes) eraseIfAlone(ctx context.Context, u memory.User, chat memo
 	return erased && err == nil, exists, err
 }
 
-// RedactRoutes is DELETE of a message: it finds what the message's exchange said in other histories, and has it blanked
-// under the chat's turn, before all posts that wait.
+// RedactRoutes redacts a message, or its exchange in all histories. It gets the chat's lease before all waiting posts.
 type RedactRoutes struct {
 	*node.Core
 	Histories *past.Histories
@@ -245,7 +242,7 @@ type RedactRoutes struct {
 	Leaser    *turns.Leaser
 }
 
-// RedactMessage is DELETE …/messages/{id} of a chat or of one of its subagents.
+// RedactMessage handles DELETE …/messages/{id} of a chat or a subagent.
 func (s *RedactRoutes) RedactMessage(c *gin.Context, key memory.Key) error {
 	scope := c.DefaultQuery("scope", webapi.Exchange)
 	if scope != webapi.Exchange && scope != webapi.Message {
@@ -256,7 +253,7 @@ func (s *RedactRoutes) RedactMessage(c *gin.Context, key memory.Key) error {
 		return err
 	}
 	id, exchange, headCache := c.Param("id"), scope == webapi.Exchange, past.Heads{}
-	// An id that is not there stops no run.
+	// An unknown id must not stop a run.
 	plan, err := s.planRedaction(c.Request.Context(), key, id, exchange, headCache)
 	if err != nil {
 		return err
@@ -279,7 +276,7 @@ func (s *RedactRoutes) RedactMessage(c *gin.Context, key memory.Key) error {
 	})
 }
 
-// planRedaction finds the messages that a redaction takes the text of.
+// planRedaction finds the messages to blank.
 func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id string, exchange bool,
 	headCache past.Heads) (
 	plan erase.RedactionPlan, err error) {
@@ -303,7 +300,7 @@ func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 	slices.SortFunc(plan.Keys, func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
 	ids, err := s.exchangeOf(ctx, v[key], key, id)
 	if key == memory.ChatKey(chat) {
-		// The chat's route takes an id of any of its histories, as recall gives it.
+		// The chat's route accepts ids of all its histories, because recall returns them.
 		for i := 0; i < len(plan.Keys) && errors.Is(err, problem.ErrUnknownMessage); i++ {
 			key = plan.Keys[i]
 			ids, err = s.exchangeOf(ctx, v[key], key, id)
@@ -341,8 +338,7 @@ func (s *RedactRoutes) planRedaction(ctx context.Context, key memory.Key, id str
 	return plan, nil
 }
 
-// exchangeOf are the ids of the exchange around a message of a history: a user message and what follows it
-// until the next one.
+// exchangeOf returns the ids of a message's exchange: a user message and all messages before the next one.
 func (s *RedactRoutes) exchangeOf(ctx context.Context, p past.Pinned, key memory.Key,
 	id string) (ids []string, err error) {
 	matched := false
@@ -370,7 +366,7 @@ func (s *RedactRoutes) exchangeOf(ctx context.Context, p past.Pinned, key memory
 	return ids, nil
 }
 
-// RewindRoutes is the routes of rewinds and of what they set aside. It takes the chat's turn.
+// RewindRoutes rewinds chats and restores set-aside messages, under the chat's lease.
 type RewindRoutes struct {
 	*node.Core
 	Histories *past.Histories
@@ -378,7 +374,7 @@ type RewindRoutes struct {
 	Leaser    *turns.Leaser
 }
 
-// PostRewind is POST …/rewind. It stops what runs, as an erasure does.
+// PostRewind handles POST …/rewind. Like an erasure, it stops the chat's active run.
 func (s *RewindRoutes) PostRewind(c *gin.Context, chat memory.Chat, body erase.RewindRequest) error {
 	target := ""
 	if body.Target == nil {
@@ -387,7 +383,7 @@ func (s *RewindRoutes) PostRewind(c *gin.Context, chat memory.Chat, body erase.R
 	if string(body.Target) != "null" && (json.Unmarshal(body.Target, &target) != nil || target == "") {
 		return problem.BadRequest("to is the id of a message or null, not %.80s.", body.Target)
 	}
-	// Before anything is stopped for it.
+	// Validate the request before it stops a run.
 	headCache := past.Heads{}
 	v, err := s.Histories.Look(c.Request.Context(), chat, headCache)
 	if err == nil && len(v) == 0 {
@@ -405,7 +401,7 @@ func (s *RewindRoutes) PostRewind(c *gin.Context, chat memory.Chat, body erase.R
 		})
 }
 
-// GetSetAside is GET …/set-aside.
+// GetSetAside handles GET …/set-aside.
 func (s *RewindRoutes) GetSetAside(c *gin.Context, chat memory.Chat) error {
 	setAsides, err := s.Store.Rewinds.List(c.Request.Context(), chat)
 	if err != nil {
@@ -418,7 +414,8 @@ func (s *RewindRoutes) GetSetAside(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// PostRestore is POST …/set-aside/{id}/restore. It waits for a run that goes on, and is refused then.
+// PostRestore handles POST …/set-aside/{id}/restore. It waits for an active run. If the run changed the chat, the error
+// is problem.ErrMessagesSince.
 func (s *RewindRoutes) PostRestore(c *gin.Context, chat memory.Chat) error {
 	ctx := c.Request.Context()
 	readAside := func(ctx context.Context) (*redisstore.SetAside, error) {

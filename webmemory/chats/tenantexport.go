@@ -21,12 +21,11 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about taking along all that a tenant has, as lines of JSON of which each says what it is.
-
-// tenantPage is how many chats, users or entries are read at once.
+// tenantPage is the number of chats or users per read.
 const tenantPage = 100
 
-// ExportTenant is GET /v1/tenants/{tenant}/export. What is written meanwhile may be in it or not.
+// ExportTenant handles GET /v1/tenants/{tenant}/export. It writes all data of the tenant as JSON lines, each with its
+// kind. Data written during the export may or may not be included.
 func (s *Tenancy) ExportTenant(c *gin.Context, tenant memory.Tenant) error {
 	ctx := c.Request.Context()
 	tenants, err := s.tenants(ctx)
@@ -56,7 +55,7 @@ func (s *Tenancy) ExportTenant(c *gin.Context, tenant memory.Tenant) error {
 	return nil
 }
 
-// tenantExport is an export under way.
+// tenantExport is a running export.
 type tenantExport struct {
 	*Tenancy
 	tenant memory.Tenant
@@ -80,7 +79,7 @@ func (x *tenantExport) keys(ctx context.Context) error {
 	return err
 }
 
-// chats exports the chats, those first that were used last.
+// chats exports the chats, latest use first. An unreadable chat becomes a webapi.TenantUnread line.
 func (x *tenantExport) chats(ctx context.Context) error {
 	for cursor := (redisstore.Place{}); ; {
 		page, err := x.Store.Chats.ByUse(ctx, x.tenant, cursor, tenantPage)
@@ -106,7 +105,7 @@ func (x *tenantExport) chats(ctx context.Context) error {
 	}
 }
 
-// chat exports what is said of a chat, and then what its own export gives.
+// chat exports a chat's card, then the lines of the chat's own export.
 func (x *tenantExport) chat(ctx context.Context, chat memory.Chat, used int64) error {
 	if err := x.Tier.Wake(ctx, chat); err != nil {
 		return err
@@ -166,7 +165,7 @@ func (x *tenantExport) users(ctx context.Context) error {
 	}
 }
 
-// documents exports those of collections and of chats.
+// documents exports the documents of collections and chats.
 func (x *tenantExport) documents(ctx context.Context) error {
 	_, err := x.Runs.TenantDocuments(ctx, x.tenant, func(d api.TenantDocument) error {
 		return x.write(webapi.TenantExport{Kind: webapi.TenantDocument, Chat: d.Chat, Collection: d.Collection,
@@ -175,7 +174,7 @@ func (x *tenantExport) documents(ctx context.Context) error {
 	return err
 }
 
-// usage exports the counters of all days, by all that they are counted by.
+// usage exports the counters of all days, once per dimension.
 func (x *tenantExport) usage(ctx context.Context) error {
 	if x.Cfg.Usage == nil {
 		return nil
@@ -202,7 +201,6 @@ func (x *tenantExport) usage(ctx context.Context) error {
 	return nil
 }
 
-// audit exports the audit log.
 func (x *tenantExport) audit(ctx context.Context) error {
 	for cursor := ""; ; {
 		page, err := x.Cfg.Audit.Page(ctx, x.tenant, cursor, audit.MaxPage)

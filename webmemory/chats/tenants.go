@@ -24,13 +24,11 @@ import (
 	"mneme/webmemory/turns"
 )
 
-// This file is about tenants as a whole, and how one is erased: its keys end first, then what it has goes some at a
-// time, each thing as if it were erased by itself, and last what leads there. Which things those are is in Redis, and
-// each leaves its list when it is done; so a request that dies is gone on with by the next one, and two at once do no
-// harm.
-
-// Tenancy lists, exports and erases tenants. An erasure refuses the tenant's keys first, and sweeps until nothing of
-// the tenant is found.
+// Tenancy lists, exports and erases tenants. An erasure first revokes the tenant's keys, then sweeps in batches until
+// nothing of the tenant is found, and removes the lists last.
+//
+// Each erased item leaves its list in Redis. So the next request continues an interrupted erasure, and concurrent
+// erasures are harmless.
 type Tenancy struct {
 	*node.Core
 	Portable *Portable
@@ -38,26 +36,26 @@ type Tenancy struct {
 	Leaser   *turns.Leaser
 }
 
-// Bounds of one request that erases what a tenant has.
+// Limits of one request.
 const (
 	maxTenantChats  = 200
 	maxTenantUsers  = 100
-	tenantEraseTime = 20 * time.Second // after which nothing further is begun with
+	tenantEraseTime = 20 * time.Second // after which no further item is started
 	tenantEraseMost = 2 * time.Minute
-	// keysKnown is for how long after its revocation a key may still open a process: access.Fresh, for a revocation
-	// is kept by the second, and a request that is let in may take a moment to begin.
+	// keysKnown is the time after which no process accepts a revoked key. It exceeds access.Fresh because revocation times
+	// have a resolution of one second and an admitted request may start late.
 	keysKnown = access.Fresh + 2*time.Second
-	// lateWrites is how long the last step waits for what the gateway counts behind a call that was stopped.
+	// lateWrites is the last step's wait for the gateway's counters of stopped calls.
 	lateWrites = 3 * time.Second
-	// lastSweeps is how often the last step looks for what came meanwhile.
+	// lastSweeps limits the last step's sweeps for new data.
 	lastSweeps = 10
 )
 
-// Actions of the audit log, which are in the default tenant's.
+// Actions in the default tenant's audit log, except tenantExported.
 const (
 	tenantEraseBegun = access.TenantErased + ".begin"
 	tenantErased     = access.TenantErased
-	tenantExported   = "tenant.export" // in the tenant's own
+	tenantExported   = "tenant.export" // in the tenant's own log
 )
 
 var (
@@ -68,7 +66,7 @@ var (
 			"(mneme memory rm, mneme memory rm --user, DELETE /v1/collections/…), or all of it with the service's Redis."}
 )
 
-// On has a handler asked only where there are keys.
+// On returns h, or a handler that returns problem.ErrKeysOff if the service has no keys.
 func (s *Tenancy) On(h func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if s.Cfg.Keys == nil {
@@ -78,7 +76,7 @@ func (s *Tenancy) On(h func(*gin.Context) error) func(*gin.Context) error {
 	}
 }
 
-// TenantIn is the tenant of a path. One that the caller does not govern is as one that there is not.
+// TenantIn returns the path's tenant. A tenant that the caller does not govern is reported as unknown.
 func TenantIn(c *gin.Context) (memory.Tenant, error) {
 	tenant, err := memory.ParseTenant(c.Param("tenant"))
 	if err == nil && !node.Governs(c, tenant) {
@@ -87,7 +85,7 @@ func TenantIn(c *gin.Context) (memory.Tenant, error) {
 	return tenant, err
 }
 
-// inFile are the ids of the keys in the operator's file, by the tenant.
+// inFile returns the key ids of the operator's file by tenant.
 func (s *Tenancy) inFile() map[memory.Tenant][]string {
 	if s.Cfg.Gate == nil || s.Cfg.Gate.Keys == nil {
 		return nil
@@ -95,7 +93,7 @@ func (s *Tenancy) inFile() map[memory.Tenant][]string {
 	return s.Cfg.Gate.Keys.InFile()
 }
 
-// ListTenants is GET /v1/tenants: all of them for an admin of the default tenant, and else the caller's.
+// ListTenants handles GET /v1/tenants. An admin of the default tenant gets all tenants, another caller its own.
 func (s *Tenancy) ListTenants(c *gin.Context) error {
 	list, err := s.tenants(c.Request.Context())
 	if err != nil {
@@ -105,7 +103,7 @@ func (s *Tenancy) ListTenants(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, webapi.TenantList{Tenants: list}, nil)
 }
 
-// tenants are those that have keys, have used some, or are being erased, by name.
+// tenants returns, by name, the default tenant and all tenants that have or used keys or are being erased.
 func (s *Tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 	keys, err := s.Cfg.Keys.List(ctx)
 	if err != nil {
@@ -136,7 +134,7 @@ func (s *Tenancy) tenants(ctx context.Context) ([]webapi.Tenant, error) {
 	return list, nil
 }
 
-// DeleteTenant is DELETE /v1/tenants/{tenant}.
+// DeleteTenant handles DELETE /v1/tenants/{tenant}.
 func (s *Tenancy) DeleteTenant(c *gin.Context, tenant memory.Tenant) error {
 	if (tenant == memory.Tenant{}) {
 		return errDefaultTenant
@@ -147,7 +145,7 @@ func (s *Tenancy) DeleteTenant(c *gin.Context, tenant memory.Tenant) error {
 			"and ask again. Nothing was erased.", strings.Join(ids, ", "))}
 	}
 	e := tenantErasure{Tenancy: s, tenant: tenant, caller: access.FromContext(c.Request.Context()), began: time.Now()}
-	// The request's own context may end with the key that asks, which the erasure revokes.
+	// The erasure revokes the caller's key, which may cancel the request's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), tenantEraseMost)
 	defer cancel()
 	defer context.AfterFunc(s.Life, cancel)()
@@ -155,7 +153,7 @@ func (s *Tenancy) DeleteTenant(c *gin.Context, tenant memory.Tenant) error {
 	return api.Answer(c.Writer, http.StatusOK, e.out, err)
 }
 
-// tenantErasure is one request's part of the erasure of a tenant.
+// tenantErasure is one request's part of a tenant's erasure.
 type tenantErasure struct {
 	*Tenancy
 	tenant memory.Tenant
@@ -164,7 +162,7 @@ type tenantErasure struct {
 	out    webapi.ErasedTenant
 }
 
-// run does as much as one request may.
+// run erases as much as one request may.
 func (e *tenantErasure) run(ctx context.Context) error {
 	first, err := e.Store.Tenants.BeginErasing(ctx, e.tenant)
 	if err != nil {
@@ -173,8 +171,8 @@ func (e *tenantErasure) run(ctx context.Context) error {
 	if first {
 		e.keep(ctx, tenantEraseBegun)
 	}
-	// The key that asks comes last, so that its owner can go on with what was interrupted. What others' keys write until
-	// all processes know that they are revoked is erased with the rest.
+	// Revoke the caller's key last, so that it can continue an interrupted erasure. Until all processes know of the
+	// revocations, other keys may write. The sweeps erase that data too.
 	if _, err = e.revoke(ctx, func(k access.Key) bool { return k.ID != e.caller.Key }); err == nil {
 		err = e.sweep(ctx)
 	}
@@ -189,7 +187,7 @@ func (e *tenantErasure) run(ctx context.Context) error {
 		return err
 	}
 	e.began = time.Now()
-	for range lastSweeps { // whose key it was can ask no more
+	for range lastSweeps { // no key of the tenant works any more
 		prev := e.out
 		if err := e.sweep(ctx); err != nil {
 			return err
@@ -202,10 +200,10 @@ func (e *tenantErasure) run(ctx context.Context) error {
 	return nil
 }
 
-// late says that this request has gone on for as long as it may.
+// late reports whether the request has used its time.
 func (e *tenantErasure) late() bool { return time.Since(e.began) > tenantEraseTime }
 
-// revoke revokes those keys of the tenant of which which says so, and gives the last time at which any was.
+// revoke revokes the tenant's keys that which selects. last is the latest revocation time of all its keys.
 func (e *tenantErasure) revoke(ctx context.Context, which func(access.Key) bool) (last time.Time, err error) {
 	keys, err := e.keys(ctx)
 	for _, k := range keys {
@@ -221,13 +219,12 @@ func (e *tenantErasure) revoke(ctx context.Context, which func(access.Key) bool)
 	return last, err
 }
 
-// keys are those of the tenant.
 func (e *tenantErasure) keys(ctx context.Context) ([]access.Key, error) {
 	keys, err := e.Cfg.Keys.List(ctx)
 	return slices.DeleteFunc(keys, func(k access.Key) bool { return k.Tenant != e.tenant }), err
 }
 
-// sweep erases chats, then users, then what is no chat's, as many as there is time for.
+// sweep erases chats, then users, then remote data, as time allows.
 func (e *tenantErasure) sweep(ctx context.Context) error {
 	e.out.Remaining = 0
 	done := e.done()
@@ -236,7 +233,7 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 			break
 		}
 		if err := step(ctx); err != nil {
-			// What was done stays done, and is told; a caller that asks again sees the error if nothing else could be done.
+			// Report progress instead of the error. The next request returns the error if it makes no progress.
 			if e.done() > done && ctx.Err() == nil {
 				e.Log.Warn().Err(err).Str("tenant", e.tenant.String()).Msg("the erasure of a tenant goes on with the next request")
 				e.out.Remaining = max(e.out.Remaining, 1)
@@ -251,13 +248,13 @@ func (e *tenantErasure) sweep(ctx context.Context) error {
 	return e.Eraser.Scrub()
 }
 
-// done is how much this request has erased.
+// done returns the number of erased items.
 func (e *tenantErasure) done() int {
 	o := e.out
 	return o.Chats + o.Users + o.Collections + o.Conversations
 }
 
-// chats erases some chats as DELETE /v1/chats/{chat} does.
+// chats erases a batch of chats like DELETE /v1/chats/{chat}.
 func (e *tenantErasure) chats(ctx context.Context) error {
 	page, total, err := e.Store.Tenants.SomeChats(ctx, e.tenant, maxTenantChats)
 	if err != nil {
@@ -294,7 +291,7 @@ func (e *tenantErasure) chats(ctx context.Context) error {
 	return nil
 }
 
-// users erases some users' notes and lists, once no chat is left from which notes could come.
+// users erases a batch of users' notes and lists. It waits until no chat remains, because chats can add notes.
 func (e *tenantErasure) users(ctx context.Context) error {
 	page, total, err := e.Store.Tenants.Users(ctx, e.tenant, 0, maxTenantUsers)
 	if err != nil || e.out.Remaining > 0 {
@@ -322,7 +319,7 @@ func (e *tenantErasure) users(ctx context.Context) error {
 	return nil
 }
 
-// remote erases some of what the apiserver and the gateway have.
+// remote erases a batch at the apiserver and the gateway.
 func (e *tenantErasure) remote(ctx context.Context) error {
 	out, err := e.Runs.EraseTenant(ctx, e.tenant)
 	if err != nil {
@@ -334,8 +331,7 @@ func (e *tenantErasure) remote(ctx context.Context) error {
 	return nil
 }
 
-// finish removes what is no thing of its own: counters, books, the audit log, the records of the keys and the lists.
-// Its last step ends the erasure.
+// finish removes usage counters, spent budgets, the audit log, key records and lists. Its last step ends the erasure.
 func (e *tenantErasure) finish(ctx context.Context) error {
 	if e.Cfg.Usage != nil {
 		if err := e.Cfg.Usage.Erase(ctx, e.tenant); err != nil {
@@ -367,7 +363,7 @@ func (e *tenantErasure) finish(ctx context.Context) error {
 	return nil
 }
 
-// keep writes into the default tenant's log what was done to the tenant: its own log goes with it.
+// keep writes to the default tenant's audit log, because the tenant's own log is erased.
 func (e *tenantErasure) keep(ctx context.Context, action string) {
 	e.WriteAudit(ctx, memory.Tenant{}, action, "tenants/"+e.tenant.String())
 }

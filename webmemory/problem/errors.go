@@ -9,7 +9,7 @@ import (
 
 // Responses that several packages return.
 var (
-	// ErrKeyReused rejects a post whose Idempotency-Key belongs to another message.
+	// ErrKeyReused rejects a post whose Idempotency-Key was used with another message.
 	ErrKeyReused = &api.Problem{
 		Status: http.StatusUnprocessableEntity, Code: webapi.CodeKeyReused,
 		Message: "This Idempotency-Key was used with another message.",
@@ -24,7 +24,7 @@ var (
 	// ErrUnknownChat indicates that nothing is stored for this chat.
 	ErrUnknownChat = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownChat,
 		Message: "This chat has no memory."}
-	// ErrNotEmpty rejects an import into a chat that has messages.
+	// ErrNotEmpty rejects an import or fork into a chat with histories.
 	ErrNotEmpty = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatNotEmpty,
 		Message: "The chat has a memory already; import into a chat that has none, or delete this one first."}
 	// ErrUnknownRun indicates that a chat has no run with this id.
@@ -44,17 +44,16 @@ var (
 	// ErrUnknownMessage indicates that a chat has no message with this id.
 	ErrUnknownMessage = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownMessage,
 		Message: "The chat's memory has no message with this id."}
-	// ErrMessagesSince rejects an undo after new messages.
+	// ErrMessagesSince rejects a restore after the chat has changed.
 	ErrMessagesSince = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
 		Message: "The chat's memory has changed since; what was set aside is put back only where it was taken."}
-	// ErrNotHeld rejects agents whose run this process does not hold.
+	// ErrNotHeld rejects requests of agents whose run this process does not hold.
 	ErrNotHeld = &api.Problem{
 		Status: http.StatusForbidden, Code: "run_not_held",
 		Message: "This process does not hold the run: another one has taken over its chat, the run is over or unknown, or " +
 			"the token is not the one that the run was posted with.",
 	}
-	// ErrMayRun indicates that a run may have started although its post failed. A process that looks after the chat may
-	// find the run and finish it.
+	// ErrMayRun indicates that a run may have started although its post failed. A takeover may find and finish the run.
 	ErrMayRun = &api.Problem{
 		Status: http.StatusBadGateway, Code: webapi.CodeOutcomeUnknown, Retryable: true,
 		Message: "The message may be answered or not; repeat it with its Idempotency-Key, or read the chat's history.",

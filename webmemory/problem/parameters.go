@@ -20,13 +20,13 @@ func AcceptsSSE(r *http.Request) bool {
 	})
 }
 
-// TenantOf returns the tenant of a request's data: the caller's.
+// TenantOf returns the caller's tenant, which owns the request's data.
 func TenantOf(c *gin.Context) memory.Tenant { return access.FromContext(c.Request.Context()).Tenant }
 
-// ChatOf returns the chat of a path.
+// ChatOf returns the chat in the path.
 func ChatOf(c *gin.Context) (memory.Chat, error) { return TenantOf(c).Chat(c.Param("chat")) }
 
-// Param returns the handler of a route with what read takes from each request.
+// Param returns a route's handler, which calls h with the value of read.
 func Param[T any](read func(*gin.Context) (T, error), h func(*gin.Context, T) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		v, err := read(c)
@@ -37,10 +37,10 @@ func Param[T any](read func(*gin.Context) (T, error), h func(*gin.Context, T) er
 	}
 }
 
-// decoder reads the body of a request: api.DecodeBody, or api.DecodeKnown for what people write.
+// decoder decodes a request body: api.DecodeBody, or api.DecodeKnown for bodies that people write.
 type decoder func(w http.ResponseWriter, r *http.Request, limit int64, v any) error
 
-// Body returns the handler of a route with the decoded body of each request.
+// Body returns a route's handler, which calls h with the decoded body of at most limit bytes.
 func Body[T any](decode decoder, limit int64, h func(*gin.Context, T) error) func(*gin.Context) error {
 	return Param(func(c *gin.Context) (v T, err error) {
 		err = decode(c.Writer, c.Request, limit, &v)
@@ -48,26 +48,26 @@ func Body[T any](decode decoder, limit int64, h func(*gin.Context, T) error) fun
 	}, h)
 }
 
-// InChat returns the handler of a route with the chat of its path and a body that people write.
+// InChat returns a route's handler, which calls h with the path's chat and a body that people write.
 func InChat[T any](limit int64, h func(*gin.Context, memory.Chat, T) error) func(*gin.Context) error {
 	return Param(ChatOf, func(c *gin.Context, chat memory.Chat) error {
 		return Body(api.DecodeKnown, limit, func(c *gin.Context, v T) error { return h(c, chat, v) })(c)
 	})
 }
 
-// ChatOfAny returns the chat of a path between processes, which names its tenant.
+// ChatOfAny returns the chat in an internal path, which names the tenant.
 func ChatOfAny(c *gin.Context) (memory.Chat, error) { return memory.ParseChat(c.Param("chat")) }
 
-// IsOfUser reports whether a route has a user in its path.
+// IsOfUser reports whether the path has a user.
 func IsOfUser(c *gin.Context) bool {
 	_, ok := c.Params.Get("user")
 	return ok
 }
 
-// UserOf returns the user of a path.
+// UserOf returns the user in the path.
 func UserOf(c *gin.Context) (memory.User, error) { return TenantOf(c).User(c.Param("user")) }
 
-// KeyOf returns the key of the history that a path names: the chat's, or a subagent's.
+// KeyOf returns the key of the history in the path: the chat's own or a subagent's.
 func KeyOf(c *gin.Context) (memory.Key, error) {
 	chat, err := ChatOf(c)
 	if err != nil {
@@ -81,7 +81,7 @@ func KeyOf(c *gin.Context) (memory.Key, error) {
 	return memory.SubagentKey(agent, chat), err
 }
 
-// Flag returns a query parameter that is true or false. If it is absent, Flag returns false.
+// Flag returns a query parameter that is true or false, or false if it is absent.
 func Flag(c *gin.Context, name string) (bool, error) {
 	switch text := c.Query(name); text {
 	case "", "false":
@@ -93,7 +93,7 @@ func Flag(c *gin.Context, name string) (bool, error) {
 	}
 }
 
-// Number returns a query parameter that is a whole number from low to high, or otherwise if it is absent.
+// Number returns an integer query parameter from low to high, or fallback if it is absent.
 func Number(c *gin.Context, name string, fallback, low, high int) (int, error) {
 	text := c.Query(name)
 	if text == "" {

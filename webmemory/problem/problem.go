@@ -1,5 +1,5 @@
-// Package problem turns errors of webmemory into problem responses, and reads the parameters of its requests. It knows
-// the errors that several packages share. It never looks at a store.
+// Package problem turns errors of webmemory into problem responses and reads request parameters. It defines the errors
+// that several packages share. It never reads a store.
 package problem
 
 import (
@@ -20,7 +20,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// Errors without a Problem of their own.
+// Errors that FromError turns into problems.
 var (
 	ErrQueueFull    = errors.New("too many messages wait for this chat's turn")
 	ErrQueueSlow    = errors.New("the chat's turn did not come in time")
@@ -30,7 +30,7 @@ var (
 	ErrShutdown     = errors.New("the service is shutting down")
 )
 
-// BadRequest returns a 400 with a message.
+// BadRequest returns a 400 response.
 func BadRequest(format string, args ...any) *api.Problem {
 	return &api.Problem{Status: http.StatusBadRequest, Code: webapi.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
 }
@@ -76,7 +76,7 @@ type failure struct {
 	code string
 }
 
-// failures are this service's errors; of an error that is several of them the first one counts.
+// failures lists the errors of this service. The first matching entry counts.
 var failures = []failure{
 	{memory.ErrBadName, webapi.CodeBadRequest},
 	{ErrQueueFull, webapi.CodeTooManyMessages},
@@ -98,7 +98,7 @@ var failures = []failure{
 	{context.DeadlineExceeded, webapi.CodeTimeout},
 }
 
-// sentence is an error's text as a sentence.
+// sentence returns an error's text as a sentence.
 func sentence(err error) string {
 	text := strings.TrimPrefix(err.Error(), memory.ErrBadName.Error()+": ")
 	if text == "" {
