@@ -14,8 +14,8 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// Join waits until the apiserver has accepted the first post with this idempotency key.
-// Neither run nor error means that it was refused.
+// Join waits until the apiserver has accepted r, and returns r. repeat is a later post with r's idempotency key. If r
+// was refused, Join returns nil, nil. If the bodies differ, the error is problem.ErrKeyReused.
 func (r *Run) Join(ctx context.Context, repeat *Run) (*Run, error) {
 	if r.Body != repeat.Body {
 		return nil, problem.ErrKeyReused
@@ -28,7 +28,7 @@ func (r *Run) Join(ctx context.Context, repeat *Run) (*Run, error) {
 	select {
 	case <-r.Done:
 		if errors.Is(r.Refused, problem.ErrErased) {
-			return nil, problem.ErrErased // what was erased comes back by no repetition
+			return nil, problem.ErrErased // a repeated post must not restore erased text
 		}
 		if r.Log.Last() == 0 {
 			return nil, nil
@@ -38,9 +38,11 @@ func (r *Run) Join(ctx context.Context, repeat *Run) (*Run, error) {
 	return r, nil
 }
 
-// RecordOf gives the record of a run that was begun; nil for none. A process that dies between the record and the note
-// of the open run beside the chat's lease has not asked an apiserver for the run yet and leaves the record alone, which
-// no process looks after: that counts as none, and the post that finds it begins the run under the same record.
+// RecordOf returns r's record, or nil if r has not begun.
+//
+// A process can die after it stores the record and before it stores the open run with the chat's lease. It has not
+// asked an apiserver for the run, and no process cleans up the record. RecordOf returns nil for such a record, so the
+// next post begins the run under it.
 func RecordOf(ctx context.Context, store *redisstore.Store, r *Run) (*redisstore.Record, error) {
 	record, err := store.Runs.Record(ctx, r.Chat, r.ID)
 	if err != nil || record == nil || record.Done() || record.Newest > r.Attempt {
@@ -56,7 +58,7 @@ func RecordOf(ctx context.Context, store *redisstore.Store, r *Run) (*redisstore
 	return nil, nil
 }
 
-// IsNamed says whether a chat's meta names a run, as one that goes on or that waits.
+// IsNamed reports whether the chat's meta names run as its open run or as its waiting run.
 func IsNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run string) (bool, error) {
 	open, err := store.Turns.OpenRun(ctx, chat)
 	if err != nil || open != nil && open.Run == run {
@@ -66,20 +68,20 @@ func IsNamed(ctx context.Context, store *redisstore.Store, chat memory.Chat, run
 	return waiting != nil && waiting.Run == run, err
 }
 
-// Final is the answer to a post that waits for its run's end, as it is kept in the run's
-// record for posts that repeat it: a webapi.Result, or an api.Problem.
+// Final is the stored answer to a post that waits for its run's end. The run's record keeps it for repeated posts. Body
+// is a webapi.Result or an api.Problem.
 type Final struct {
 	Status int             `json:"status"`
 	Body   json.RawMessage `json:"body"`
 }
 
-// MayPass says whether the answer is a failure that another attempt may not meet.
+// MayPass reports whether the answer is a retryable failure.
 func (f *Final) MayPass() bool {
 	var p api.Problem
 	return f.Status != http.StatusOK && json.Unmarshal(f.Body, &p) == nil && p.Retryable
 }
 
-// Encoded is the answer as it is sent.
+// Encoded returns the body of the response.
 func (f *Final) Encoded() []byte {
 	if f.Status != http.StatusOK {
 		return append(append([]byte(`{"error":`), f.Body...), '}')
@@ -87,18 +89,17 @@ func (f *Final) Encoded() []byte {
 	return f.Body
 }
 
-// MayPass says whether the run failed in a way that another attempt may not.
+// MayPass reports whether the run failed with a retryable problem.
 func (r *Run) MayPass() bool {
 	if r.Log.Outcome() != event.Failed {
 		return false
 	}
-	_, _, err := r.Collect(context.Background()) // it is over: nothing is waited for
+	_, _, err := r.Collect(context.Background()) // does not block: the run has ended
 	var p *api.Problem
 	return errors.As(err, &p) && p.Retryable
 }
 
-// Final is the answer to a post that waits for the run's end: a webapi.Result, or an
-// *api.Problem.
+// Final waits for the run's end and returns the answer to its post. body is a webapi.Result or an *api.Problem.
 func (r *Run) Final(ctx context.Context) (status int, body any) {
 	out, _, err := r.Collect(ctx)
 	if err != nil {
@@ -112,7 +113,7 @@ func (r *Run) Final(ctx context.Context) (status int, body any) {
 func EncodeFinal(status int, body any) []byte {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		panic(fmt.Sprintf("webmemory: an answer does not encode: %v", err)) // plain structs of ours
+		panic(fmt.Sprintf("webmemory: an answer does not encode: %v", err)) // plain structs always encode
 	}
 	if raw, err = json.Marshal(Final{status, raw}); err != nil {
 		panic(fmt.Sprintf("webmemory: a final answer does not encode: %v", err))

@@ -25,15 +25,10 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about calls of tools outside: an agent claims each before it makes it, by routes
-// that take its run's token. A claim is granted once (set-if-absent) for all attempts at the
-// run's post, under the fencing token of the chat's lease: so a call is made once or never. A run
-// without a chat has no lease; see OwnCalls.
-
 // maxTool bounds the name of a tool, in bytes.
 const maxTool = 256
 
-// PostClaim is POST /internal/v1/runs/{run}/calls.
+// PostClaim handles POST /internal/v1/runs/{run}/calls.
 func (s *ToolCalls) PostClaim(c *gin.Context, r *Run, req memory.ClaimRequest) error {
 	if req.Subagent != "" {
 		if _, err := memory.ParseAgent(string(req.Subagent)); err != nil {
@@ -51,7 +46,7 @@ func (s *ToolCalls) PostClaim(c *gin.Context, r *Run, req memory.ClaimRequest) e
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), s.Cfg.ResumeWait)
 	defer cancel()
-	err := r.Log.Reach(ctx, req.Seq) // what is in the log is stored
+	err := r.Log.Reach(ctx, req.Seq) // events in the log are stored
 	if errors.Is(err, context.DeadlineExceeded) && c.Request.Context().Err() == nil {
 		return problem.BadRequest("Event %d of the run has not come: emit the event of a call before the call is claimed.",
 			req.Seq)
@@ -77,7 +72,7 @@ func (s *ToolCalls) PostClaim(c *gin.Context, r *Run, req memory.ClaimRequest) e
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// claim asks for a call by its id where the run's calls are.
+// claim claims call id in Redis, or in r.OwnCalls for a run without a chat.
 func (s *ToolCalls) claim(ctx context.Context, r *Run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	if r.OwnCalls == nil {
@@ -87,7 +82,7 @@ func (s *ToolCalls) claim(ctx context.Context, r *Run, id string, c redisstore.C
 	return word, result, nil
 }
 
-// settle keeps what a call returned where the run's calls are.
+// settle stores the result of call id in Redis, or in r.OwnCalls for a run without a chat.
 func (s *ToolCalls) settle(ctx context.Context, r *Run, id string, result []byte) (granted bool, err error) {
 	if r.OwnCalls == nil {
 		return s.settleOnce(ctx, r, id, result)
@@ -95,10 +90,10 @@ func (s *ToolCalls) settle(ctx context.Context, r *Run, id string, result []byte
 	return r.OwnCalls.settle(id, result), nil
 }
 
-// OwnCalls are the calls of a one-shot. Only this process runs it.
+// OwnCalls holds the calls of a one-shot run. Only this process runs it.
 type OwnCalls struct {
 	mu      sync.Mutex
-	results map[string][]byte // by the call's id, nil for one that has none; guarded by mu
+	results map[string][]byte // guarded by mu: results by call id; nil without a result
 }
 
 func (o *OwnCalls) claim(id string, repeatable bool) (word string, result []byte) {
@@ -127,7 +122,7 @@ func (o *OwnCalls) settle(id string, result []byte) (granted bool) {
 	return granted
 }
 
-// PostSettle is POST /internal/v1/runs/{run}/calls/{call}.
+// PostSettle handles POST /internal/v1/runs/{run}/calls/{call}.
 func (s *ToolCalls) PostSettle(c *gin.Context, r *Run, req api.SettleRequest) error {
 	if len(req.Result) > MaxResult {
 		return &api.Problem{Status: http.StatusRequestEntityTooLarge, Code: webapi.CodeTooLarge,
@@ -150,7 +145,7 @@ func (s *ToolCalls) PostSettle(c *gin.Context, r *Run, req api.SettleRequest) er
 	return err
 }
 
-// FirstRun is the run of the first attempt at what was posted.
+// FirstRun returns the run of the first attempt at the post.
 func (r *Run) FirstRun() string {
 	if r.First != "" {
 		return r.First
@@ -158,7 +153,7 @@ func (r *Run) FirstRun() string {
 	return r.ID
 }
 
-// holder is the token of the lease that the run has, and its turn; empty once it is over.
+// holder returns the token and turn of the run's lease. After the run's end, token is empty.
 func (r *Run) holder() (token string, turn int64) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -168,7 +163,7 @@ func (r *Run) holder() (token string, turn int64) {
 	return r.LeaseToken, r.Turn.Load()
 }
 
-// callID follows from what is called, so that it is the same in every attempt at the call.
+// callID derives the id from the call's content, so all attempts at the call share it.
 func callID(first string, c memory.ClaimRequest) string {
 	h := sha256.New()
 	for _, part := range []string{first, string(c.Subagent), c.Tool, string(canonical(c.Arguments)), strconv.Itoa(c.N)} {
@@ -177,7 +172,7 @@ func callID(first string, c memory.ClaimRequest) string {
 	return base32.StdEncoding.EncodeToString(h.Sum(nil))[:26]
 }
 
-// canonical is JSON with the members of objects in their order and numbers as they stand.
+// canonical returns raw with sorted object members and unchanged number literals.
 func canonical(raw json.RawMessage) []byte {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -192,20 +187,24 @@ func canonical(raw json.RawMessage) []byte {
 	return sorted
 }
 
-// This file is about calls of tools outside, and answers to waits, that Redis has forgotten, as after a failover or a
-// restart from an older state: a call must not be made once more then. What a process grants is on its disk before it
-// tells so, and other processes are asked for theirs before a call is granted, or a run goes on that waits, for a while
-// after each loss. Where neither the process is left that granted a call nor its disk, nothing tells of the call.
-
-// ToolCalls grants calls of tools outside and keeps what they returned, in Redis and on this disk. A call is granted
-// once: while Redis may have forgotten one, the other processes are asked first.
+// ToolCalls grants external tool calls and stores their results, in Redis and on this disk. An agent claims each call
+// with its run's token before it makes the call. A claim is set-if-absent under the chat's fencing token, for all
+// attempts at the post. A call that is not repeatable is therefore made at most once. A run without a chat has no
+// lease; see OwnCalls.
+//
+// Redis can lose calls and answers to waits, for example in a failover or a restart from an older state. ToolCalls
+// therefore writes each grant to disk before it answers. For a while after a loss, it asks the other processes before
+// it grants a call or a waiting run resumes. A call is forgotten only if its process and that process's disk are both
+// lost.
 type ToolCalls struct {
 	*node.Core
 	Peers      *node.Peers
 	StoreWatch *node.StoreWatch
 }
 
-// CallsOf is what is known of the calls of a post's runs: here, and, while Redis may lack it, in the other processes.
+// CallsOf returns the calls of a post whose first run is first. While Redis may lack calls, it also asks the other
+// processes. If a process does not answer, the error is problem.ErrMayComeBack until Cfg.GrantWait after the loss.
+// Later, missing answers are ignored.
 func (s *ToolCalls) CallsOf(ctx context.Context, chat memory.Chat, first string) (node.KnownCalls, error) {
 	calls := s.EndStore.Calls(chat, first)
 	if !s.StoreWatch.LostLately(ctx) {
@@ -215,11 +214,11 @@ func (s *ToolCalls) CallsOf(ctx context.Context, chat memory.Chat, first string)
 	err := node.AskAll(ctx, s.Peers, http.MethodGet,
 		"/chats/"+url.PathEscape(chat.String())+"/calls/"+url.PathEscape(first), nil,
 		calls.Add, func(_ redisstore.Process, err error) {
-			if refusal := new(api.Problem); !errors.As(err, &refusal) { // as of a version that does not know the question
+			if refusal := new(api.Problem); !errors.As(err, &refusal) { // a refusal comes from a version without this route
 				peerErr = err
 			}
 		})
-	if err != nil || peerErr == nil || s.StoreWatch.Losses.Newest().IsZero() { // which only began lately
+	if err != nil || peerErr == nil || s.StoreWatch.Losses.Newest().IsZero() { // no loss noticed, recent start
 		return calls, err
 	}
 	if s.StoreWatch.Losses.Noticed(s.Cfg.GrantWait) {
@@ -231,8 +230,8 @@ func (s *ToolCalls) CallsOf(ctx context.Context, chat memory.Chat, first string)
 	return calls, nil
 }
 
-// claimOnce asks Redis for a call of a chat's run. What Redis lost of the run's calls is put back first; was it
-// another server that granted this one, with losses that are not known yet, the grant is taken back.
+// claimOnce claims a call of a chat's run in Redis, after it restores the calls that Redis lost. If it then notices a
+// new loss, another server may have granted the call. In this case, it withdraws the grant and tries again.
 func (s *ToolCalls) claimOnce(ctx context.Context, r *Run, id string, c redisstore.Call, repeatable bool) (word string,
 	result []byte, err error) {
 	token, turn := r.holder()
@@ -266,7 +265,8 @@ func (s *ToolCalls) claimOnce(ctx context.Context, r *Run, id string, c redissto
 	}
 }
 
-// settleOnce keeps what a call of a chat's run returned. Where Redis has lost the call, its result goes back with it.
+// settleOnce stores the result of a call of a chat's run. If Redis lost the call, the call and its result are restored
+// from disk later.
 func (s *ToolCalls) settleOnce(ctx context.Context, r *Run, id string, result []byte) (granted bool, err error) {
 	_, turn := r.holder()
 	granted, err = s.Store.Runs.Settle(ctx, r.Chat, turn, r.FirstRun(), id, result)
@@ -281,8 +281,8 @@ func (s *ToolCalls) settleOnce(ctx context.Context, r *Run, id string, result []
 	return granted, err
 }
 
-// PutCallsBack tells Redis again what is known of the calls of a run's post, of which first is the first run, and of
-// the run's answers, under the token of the chat's lease.
+// PutCallsBack restores the calls of a post and the answers of run in Redis, under l's token. first is the post's first
+// run.
 func (s *ToolCalls) PutCallsBack(ctx context.Context, l *Lease, run, first string, calls node.KnownCalls) error {
 	err := s.Store.Runs.RestoreCalls(ctx, l.Chat, l.Token, first, calls.Fields)
 	rc := calls.Runs[run]
@@ -297,14 +297,14 @@ func (s *ToolCalls) PutCallsBack(ctx context.Context, l *Lease, run, first strin
 	return s.Store.Suspensions.KeepAnswers(ctx, l.Chat, run, rc.Until, rc.Answers)
 }
 
-// putOwnCallsBack is PutCallsBack for a run under its lease, of what this disk knows.
+// putOwnCallsBack calls PutCallsBack for d's run with the calls on this disk.
 func putOwnCallsBack(ctx context.Context, d *Driver) error {
 	first := d.Run.FirstRun()
 	return d.runner.ToolCalls.PutCallsBack(ctx, d.writer.Lease, d.Run.ID, first,
 		d.runner.EndStore.Calls(d.Run.Chat, first))
 }
 
-// noteCall keeps a line about a run on disk, for the processes that ask for it after Redis lost data.
+// noteCall writes a line about a run to this disk. Other processes request it after Redis lost data.
 func (s *ToolCalls) noteCall(r *Run, l node.CallLine) {
 	l.Chat, l.Run = memory.StoredChat{Chat: r.Chat}, r.ID
 	s.EndStore.NoteCall(r.FirstRun(), l, s.Cfg.RunTimeout+node.EndsLife)

@@ -19,43 +19,38 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about driving a run: its events come from the apiserver, are stored, and
-// are shown to its readers, in this order, until it ends.
-
-// Driver brings one run to its end: it carries events from the apiserver into the memory
-// and to the run's readers. One goroutine owns it from the first event to the last; another
-// one has mend only.
+// Driver drives one run until it ends or waits. It reads events from the apiserver, stores them and then shows them to
+// readers. One goroutine owns it; only mend may run in another.
 type Driver struct {
-	busy       sync.Mutex // held while events are taken; mend may take their place while none is there
-	concluding bool       // guarded by busy: no events are waited for any more
+	busy       sync.Mutex // held while events are taken; mend takes it between events
+	concluding bool       // guarded by busy: no more events are expected
 
 	runner *Runner
 	Run    *Run
 	writer *Writer
 	fold   *event.Histories
 	Log    zerolog.Logger
-	runs   *api.Client // of the process that has the run
+	runs   *api.Client // client of the run's apiserver
 	events string      // URL of the run's events
 
-	// Waiting is what the run goes on from, kept since its last event says that it waits; nil for
-	// a run that goes on.
+	// Waiting is the state that the run resumes from. It is nil unless the run's last event is run_waiting.
 	Waiting *redisstore.Waiting
 
-	abandoned bool   // by another process, which this one has replaced
-	owner     string // of a left run: the process that had it; empty if that is not known
-	// recorded are the events that the run's log took last.
+	abandoned bool   // the run was taken over
+	owner     string // process that left the run; empty if unknown
+	// recorded holds the events that were last added to the run's log.
 	recorded  []event.Event
-	logLines  []string  // lines for the session log that it does not have yet
-	flushedAt time.Time // when it got the ones before
-	first     time.Time // when the first event was shown; zero before
-	text      time.Time // when the first of the answer's text was shown; zero before
+	logLines  []string  // lines not yet in the session log
+	flushedAt time.Time // time of the last write to the session log
+	first     time.Time // time of the first event shown; zero before
+	text      time.Time // time of the first answer text shown; zero before
 }
 
-// Batch is how many events that wait already are logged in one round trip.
+// Batch bounds the number of pending events that are logged in one round trip.
 const Batch = 64
 
-// drive follows a run to its end, or to where it waits. It belongs to the server: no client's
-// leaving ends it. True: the run is over and stored as such, or is to be suspended.
+// drive follows a run until it ends or waits. The server owns the run, so a client's disconnect does not end it. drive
+// reports whether the end is stored or the run can be suspended.
 func (d *Driver) drive(ctx context.Context) bool {
 	d.writer.driven.Store(d)
 	err := d.follow(ctx)
@@ -65,7 +60,7 @@ func (d *Driver) drive(ctx context.Context) bool {
 	return d.storeEnd(ctx, err)
 }
 
-// storeEnd stores how a run ended of which following gave err.
+// storeEnd stores the end of a run. err is the result of follow.
 //
 //go:noinline
 func (d *Driver) storeEnd(ctx context.Context, err error) (finished bool) {
@@ -74,7 +69,7 @@ func (d *Driver) storeEnd(ctx context.Context, err error) (finished bool) {
 		d.runner.Metrics.Faults.WithLabelValues(node.DamagedRun).Inc()
 		err = &GoneError{err}
 	}
-	// Without the lease nothing is made up: another process may close the run too.
+	// Without the lease, do not make up an end: another process may close the run too.
 	if goneErr := new(GoneError); errors.As(err, &goneErr) && !d.writer.detached.Load() {
 		waiting, failed := d.restAgain(ctx)
 		switch {
@@ -108,8 +103,8 @@ func (d *Driver) storeEnd(ctx context.Context, err error) (finished bool) {
 	return unfinished == nil
 }
 
-// secured says whether Redis has all of a run that is about to be suspended. If not, it is left
-// open, and the process that takes it over suspends it.
+// secured reports whether Redis has all of a run that is about to be suspended. If not, the run stays open, and the
+// process that takes it over suspends it.
 //
 //go:noinline
 func (d *Driver) secured() bool {
@@ -122,7 +117,7 @@ func (d *Driver) secured() bool {
 	return true
 }
 
-// GoneError says that a run's events will not come any more.
+// GoneError indicates that no more events of a run will arrive.
 type GoneError struct{ cause error }
 
 func (e *GoneError) Error() string {
@@ -131,14 +126,13 @@ func (e *GoneError) Error() string {
 
 func (e *GoneError) Unwrap() error { return e.cause }
 
-// follow takes the run's events, over as many connections as it takes. It gives up
-// once none could be made for longer than the patience, counted from the first that
-// failed: a quiet run with connections that break is a living one.
+// follow reads the run's events, over as many connections as necessary. It gives up after connection attempts have
+// failed for longer than Cfg.Patience. A quiet run with unstable connections is still alive.
 func (d *Driver) follow(ctx context.Context) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(d.writer.Ctx, stop)()
-	var failing time.Time // since when no connection could be made; zero while they can
+	var failing time.Time // start of the current connection failures; zero for none
 	for !d.Run.Log.Done() && !d.isWaiting() {
 		last := d.Run.Log.Last()
 		if err := d.reconnect(ctx, d.read(reading), last, &failing); err != nil {
@@ -148,12 +142,11 @@ func (d *Driver) follow(ctx context.Context) error {
 	return nil
 }
 
-// read takes events from one connection until it ends, and says why it did; nil at the run's
-// end. What waits already when an event comes is taken with it.
+// read reads events from one connection until it ends. It returns the reason, or nil at the run's end. Events that have
+// already arrived are taken together.
 //
-// While no event comes thousands of drivers wait in here. What is done with one, or with the
-// end of a connection, is in functions that are not inlined, so that each waiting goroutine's
-// stack stays small.
+// Thousands of drivers block here. Functions that are not inlined handle events and ended connections, to keep the
+// stack of each blocked goroutine small.
 func (d *Driver) read(ctx context.Context) error {
 	if err := d.takeAlone(nil); err != nil {
 		return err
@@ -169,15 +162,14 @@ func (d *Driver) read(ctx context.Context) error {
 	return nil
 }
 
-// FailedError indicates that events cannot be taken, so that the run is not driven any further.
+// FailedError indicates that events cannot be taken, so the driver stops.
 type FailedError struct{ Err error }
 
 func (e FailedError) Error() string { return e.Err.Error() }
 
 func (e FailedError) Unwrap() error { return e.Err }
 
-// takeAlone takes events under the driver's lock, and puts back first what Redis was found to
-// have lost. An error is a FailedError.
+// takeAlone takes events while it holds d.busy. It first restores lost data. Its error is a FailedError.
 //
 //go:noinline
 func (d *Driver) takeAlone(events []event.Event) error {
@@ -195,22 +187,21 @@ func (d *Driver) takeAlone(events []event.Event) error {
 	return nil
 }
 
-// mend puts back what Redis lost of the run while its driver waits for the next event. The
-// keeper calls it from another goroutine once the lease was regained. A failure ends the
-// driving, through the lease's context.
+// mend restores the run's data that Redis lost while the driver waits for the next event. The keeper calls it from
+// another goroutine after it has regained the lease. A failure cancels the lease's context, which stops the driver.
 func (d *Driver) mend() {
 	d.busy.Lock()
 	defer d.busy.Unlock()
 	if d.concluding {
-		return // the process that brings the run to its end looks for itself
+		return // the driver's goroutine checks for losses at the run's end
 	}
 	if err := d.regainIfLost(d.writer.Ctx); err != nil {
 		d.writer.cancel(err)
 	}
 }
 
-// reconnect judges the end of a connection, before which the run had events up to a number, and
-// waits until the next one is to be made. An error: none is.
+// reconnect handles the end of a connection and waits before the next one. broken is the connection's error, and last
+// is the newest event number before it. After an error, the caller must not connect again.
 //
 //go:noinline
 func (d *Driver) reconnect(ctx context.Context, broken error, last int64, failing *time.Time) error {
@@ -226,12 +217,12 @@ func (d *Driver) reconnect(ctx context.Context, broken error, last int64, failin
 	return d.runner.Reconnect(ctx, d.Run.Log, broken, last, failing)
 }
 
-// take stores events and shows them then, in an order that must not change: write-ahead, the
-// run's log first, then each event's message in its history, then the readers. A process that
-// takes the run over folds the log once more, and the idempotency marks drop what a history has
-// already; so a history may be behind its log, but never ahead of it, where no process could
-// tell which delegation a message belongs to. What a reader has seen is acknowledged and must
-// survive, so nothing is shown that is not stored.
+// take stores events and then shows them. The order must not change: first the run's log, then each event's message in
+// its history, then the readers.
+//
+// A process that takes the run over folds the log again, and idempotency marks drop messages that a history already
+// has. A history may therefore have less than its log, but never more. Otherwise a message could not be matched to its
+// delegation. A shown event is acknowledged and must survive, so only stored events are shown.
 func (d *Driver) take(events []event.Event) error {
 	if err := d.Run.Log.Fit(events...); err != nil {
 		return err
@@ -260,32 +251,31 @@ func (d *Driver) take(events []event.Event) error {
 	return nil
 }
 
-// show stores what an event of the run's log adds to a history, and hands it to the
-// readers.
+// show stores a logged event's message in its history and passes the event to the readers.
 func (d *Driver) show(e event.Event) error {
 	if err := d.fold.Apply(e); err != nil {
 		return err
 	}
 	d.note(e)
 	if e.Terminal() {
-		d.runner.EndStore.Keep(d.Run.head(), append(slices.Clip(d.Run.Log.Lines(0)), e.Line())) // it is shown next
+		d.runner.EndStore.Keep(d.Run.head(), append(slices.Clip(d.Run.Log.Lines(0)), e.Line())) // the readers see it next
 		d.tell()
 	}
 	if e.Blocking() && d.Waiting != nil {
 		d.keepWait(append(slices.Clip(d.Run.Log.Lines(0)), e.Line())) // a client may answer it as soon as it is shown
 	}
 	if e.Terminal() || e.Blocking() {
-		d.Run.Counted.Leave() // before a client sees it, which may post again at once
+		d.Run.Counted.Leave() // before a client sees the event and posts again
 	}
 	return d.Run.Log.Append(e)
 }
 
-// note tells the session log and the metrics of an event.
+// note adds an event to the session log and the metrics.
 func (d *Driver) note(e event.Event) {
 	say := func(format string, args ...any) { d.logLines = append(d.logLines, node.SessionLine(format, args...)) }
 	switch p := e.Payload.(type) {
 	case *event.RunStarted:
-		if p.RetryOf == "" { // else it is there already
+		if p.RetryOf == "" { // a retry's message is already saved
 			say("message saved: %s", p.Message)
 		}
 	case *event.Recalled:
@@ -306,15 +296,13 @@ func (d *Driver) note(e event.Event) {
 	}
 }
 
-// tell writes to the session log what was said since. While a run goes on that is done once in a
-// second at most.
+// tell writes the collected lines to the session log. During a run, take calls it at most once per second.
 func (d *Driver) tell() {
 	d.runner.Sessions.Write(d.Run.Chat, d.logLines...)
 	d.logLines, d.flushedAt = nil, time.Now()
 }
 
-// clock observes after which time a run's readers had the first event and the first text.
-// Of a run that another process left that is not known.
+// clock observes the time until readers get the first event and the first text. For a taken-over run, it is unknown.
 func (d *Driver) clock(e event.Event) {
 	if d.abandoned {
 		return
@@ -330,7 +318,7 @@ func (d *Driver) clock(e event.Event) {
 	}
 }
 
-// finished writes the line of a run that is over, which begins where it was posted.
+// finished updates the metrics and logs the end of a run. Durations start at the run's post.
 func (d *Driver) finished(events int64, end *event.RunFinished) {
 	took := time.Since(d.Run.Began)
 	d.runner.Metrics.Runs.WithLabelValues(end.Outcome).Inc()
@@ -345,8 +333,8 @@ func (d *Driver) finished(events int64, end *event.RunFinished) {
 	line.Bool("taken_over", d.abandoned).Msg("run finished")
 }
 
-// giveUp brings a run to its end if its events have ceased to come: to the one that
-// others know of, or else to one that is made here.
+// giveUp ends a run whose events have stopped. It uses the end that other processes know, or else makes one. For a
+// taken-over run without any known event, it returns goneErr.
 func (d *Driver) giveUp(ctx context.Context, goneErr *GoneError) error {
 	if d.abandoned {
 		if err := d.inquire(ctx); err != nil || d.Run.Log.Done() {
@@ -361,15 +349,15 @@ func (d *Driver) giveUp(ctx context.Context, goneErr *GoneError) error {
 	return d.closeRun()
 }
 
-// closeRun stores the end that a lost run did not get.
+// closeRun stores an end for a lost run.
 func (d *Driver) closeRun() error {
-	// With the time of what is known, so that a process that closes a run twice writes the same.
+	// Use the time of the last known event, so that closing a run twice writes the same events.
 	ts := time.Now()
 	if last := d.Run.Log.LastTime(); !last.IsZero() {
 		ts = last
 	}
 	if d.Run.Log.Last() == 0 {
-		// Nothing was heard of it. What the user said is stored all the same.
+		// No event arrived. Store the user's message anyway.
 		var begin []event.Event
 		for i, p := range d.Run.StartPayloads {
 			begin = append(begin, event.New(event.Head{RunID: d.Run.ID, Seq: int64(i) + 1, TS: event.Seconds(ts)}, p))
@@ -381,8 +369,8 @@ func (d *Driver) closeRun() error {
 	return d.take(d.Run.Log.Closing(*event.Fail(event.RunLost, "", 0), ts))
 }
 
-// stopThere stops a run that is closed here, so that no tokens are paid for an answer
-// without a reader. Its apiserver may be out of reach for a while.
+// stopThere stops a closed run at its apiserver, so that no tokens are spent on an unread answer. It retries, because
+// the apiserver may be unreachable for a while.
 func (d *Driver) stopThere() {
 	ctx, cancel := context.WithTimeout(d.runner.Life, d.runner.Cfg.RunTimeout)
 	defer cancel()
@@ -391,16 +379,17 @@ func (d *Driver) stopThere() {
 		err := d.runs.Stop(try, d.Run.ID)
 		cancel()
 		if p, ok := errors.AsType[*api.Problem](err); err == nil || ok && p.Status < http.StatusInternalServerError {
-			return // it stops, or is not there any more
+			return // it stops or no longer exists
 		}
 	}
 }
 
-// withdraw forgets a left run. Nothing is known of it, because it never began or only the process that died has its
-// events; to close it with numbers that it may have used would give one id two contents. Or its end cannot be stored.
+// withdraw deletes a run that cannot be closed, and reports whether Redis has deleted it. Either the end cannot be
+// stored, or no events are known: the run never began, or only a dead process has them. Closing it with event numbers
+// that the process may have used would give one id two contents.
 func (d *Driver) withdraw(cause error) bool {
 	d.Log.Error().Err(cause).Msg("a run cannot be closed; it is forgotten")
-	d.Run.Log.Abort(problem.ErrMayRun) // a post that is repeated begins it anew
+	d.Run.Log.Abort(problem.ErrMayRun) // a repeated post begins the run again
 	ctx, cancel := context.WithTimeout(d.writer.Ctx, node.StoreTimeout)
 	defer cancel()
 	if err := d.closeQuestion(ctx); err != nil {
@@ -413,7 +402,7 @@ func (d *Driver) withdraw(cause error) bool {
 	return true
 }
 
-// closeQuestion ends the chat's history as lost if it ends with a message of the run.
+// closeQuestion closes the chat's history as lost if it ends with a question of the run.
 func (d *Driver) closeQuestion(ctx context.Context) error {
 	h := d.writer.History(memory.ChatKey(d.Run.Chat))
 	last, open, err := openMessage(h, d.Run.ID)
@@ -424,8 +413,8 @@ func (d *Driver) closeQuestion(ctx context.Context) error {
 	return d.writer.CloseWith(ctx, h, last, d.Run.ID, seq)
 }
 
-// conclude drains what the run left in the spool, and keeps the final answer for
-// posts that are repeated. An error: Redis does not know yet that the run is over.
+// conclude drains the run's entries from the spool and stores the final answer for repeated posts. After an error,
+// Redis does not know that the run has ended.
 func (d *Driver) conclude() error {
 	ctx, cancel := context.WithTimeout(d.writer.Ctx, node.StoreTimeout)
 	defer cancel()
@@ -442,7 +431,7 @@ func (d *Driver) conclude() error {
 
 // secure makes sure that Redis has all of the run.
 func (d *Driver) secure(ctx context.Context) error {
-	logged := d.writer.renewLast(ctx, d.Run.ID) // Redis may have lost the run since; what fails here fails again below
+	logged := d.writer.renewLast(ctx, d.Run.ID) // Redis may have lost the run since; an error here recurs below
 	if err := d.regainIfLost(ctx); err != nil {
 		return err
 	}
@@ -455,9 +444,8 @@ func (d *Driver) secure(ctx context.Context) error {
 	return nil
 }
 
-// abandon stops driving a run. Its readers get an error that is no event of the
-// run; the run itself goes on if another process has it or will have it, and is stopped
-// if its events can be stored nowhere.
+// abandon stops driving a run. Its readers get an error that is not an event of the run. If another process has the run
+// or will take it over, the run continues. If its events cannot be stored anywhere, abandon stops it.
 func (d *Driver) abandon(cause error) {
 	p := problem.FromError(cause)
 	d.Run.Log.Abort(p)
@@ -480,9 +468,9 @@ func (d *Driver) abandon(cause error) {
 	}
 }
 
-// hasFollower reports whether another process may complete the run. None may if Redis has no open run or another one.
-// After a loss of data in Redis, the new holder of the turn asks this process for the run before it opens it, so an
-// absent run is awaited for the duration of a lease.
+// hasFollower reports whether another process may complete the run. It returns false if Redis has no open run or
+// another one. After Redis lost data, the turn's new holder asks this process for the run before it opens it.
+// hasFollower therefore waits for a missing run for the duration of a lease.
 func (d *Driver) hasFollower() bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.Ctx), max(node.StoreTimeout, d.runner.Cfg.Lease))
 	defer cancel()

@@ -15,52 +15,48 @@ import (
 	"mneme/webmemory/node"
 )
 
-// This file is about the right to write into a chat: a lease in Redis, of which there is
-// one per chat among all processes. A request for it first waits in the chat's line of
-// this process (queue.go), so that only the first of a line asks Redis.
-
 var (
-	// errLeaseLost is the cause of a lease's context after another process could take it.
+	// errLeaseLost is the cause of a lease's context after another process could take the lease.
 	errLeaseLost = fmt.Errorf("the lease is no longer held: %w", memory.ErrMoved)
-	// ErrClaimed indicates that another waiter has claimed the chat's next lease. That waiter may be behind the caller
-	// in this process's queue, so the caller must enter the queue again.
+	// ErrClaimed indicates that another waiter has claimed the chat's next lease. That waiter may come after the caller in
+	// this process's queue, so the caller must enter the queue again.
 	ErrClaimed = errors.New("the chat's next lease is claimed")
 )
 
-// Lease is the right to write into one chat until it runs out, unless it is renewed
-// before. Its Number is the fencing token, the chat's turn: each write carries it, and
-// Redis refuses one that is lower than the newest. Its token names its holder: renewing
-// and giving back are compare-and-set on it. The keeper renews it; its other methods are
-// for the goroutine that acquired it.
+// Lease is the right to write into one chat. A chat has one lease in Redis, which expires unless the keeper renews it.
+// Requests wait in the chat's line of their process (Queue), so only the first of a line asks Redis.
+//
+// Number is the fencing token, the chat's turn. Every write carries it, and Redis rejects a number below the newest.
+// Token identifies the holder. Renewal and release are compare-and-set operations on it. The keeper renews the lease;
+// its other methods are for the goroutine that acquired it.
 type Lease struct {
 	redisstore.Turn
 	Chat   memory.Chat
 	Token  string
 	keeper *Keeper
-	Next   func() // calls in the waiter that is next in the line of this process
+	Next   func() // admits the next waiter in this process's line
 
-	// Ctx ends when the lease is lost, with errLeaseLost, or given back.
+	// Ctx ends when the lease is released or lost. The cause of a lost lease is errLeaseLost.
 	Ctx    context.Context
 	cancel context.CancelCauseFunc
-	// detached: Redis did not answer for most of the lease's life. Nothing is written
-	// there any more; the run goes on into the spool, since without Redis no other process
-	// can take the lease either.
+	// detached is set after Redis did not answer for most of the lease's life. Writes then go only to the spool. Without
+	// Redis, no other process can take the lease either.
 	detached atomic.Bool
 
-	OpenRun     atomic.Pointer[redisstore.OpenRun] // the open run, in Redis beside the lease; nil for none
-	FinishedRun *Run                               // ran under it, and Redis knows that it is over; nil before
-	driven      atomic.Pointer[Driver]             // brings the open run to its end; nil before
-	// Redis lost it; it was regained, and what else was lost is not put back yet
+	OpenRun     atomic.Pointer[redisstore.OpenRun] // open run, stored in Redis with the lease; nil if none
+	FinishedRun *Run                               // run that ended under the lease, as stored in Redis
+	driven      atomic.Pointer[Driver]             // driver of the open run; nil before
+	// lease was lost and regained; other lost data is not yet restored
 	needsRestore atomic.Bool
-	regained     chan struct{} // holds a token when it is time to put it back
+	regained     chan struct{} // holds a value when the lost data should be restored
 
-	Renewing  sync.Mutex    // one renewal at a time
-	Requested time.Duration // guarded by Renewing: when it was asked for last, on the monotonic clock
-	renewed   atomic.Int64  // when it was last asked for with success, on the monotonic clock, ns
+	Renewing  sync.Mutex    // held during a renewal
+	Requested time.Duration // guarded by Renewing: time of the last request, on the monotonic clock
+	renewed   atomic.Int64  // time of the last successful request, on the monotonic clock, ns
 }
 
-// mayWrite is nil while the holder may write. When the lease may have run out, as after a
-// time in which this process did not run, it waits for what the keeper finds.
+// mayWrite returns nil while the holder may write. If the lease may have expired, for example after a pause of this
+// process, it waits for the keeper's result.
 func (l *Lease) mayWrite() error {
 	for l.Ctx.Err() == nil && !l.detached.Load() && l.unrenewed() >= l.keeper.life {
 		select {
@@ -71,14 +67,14 @@ func (l *Lease) mayWrite() error {
 	return context.Cause(l.Ctx)
 }
 
-// unrenewed is how long ago the lease was last known to be held.
+// unrenewed returns the time since the last successful request for the lease.
 func (l *Lease) unrenewed() time.Duration { return node.Monotonic() - time.Duration(l.renewed.Load()) }
 
-// Opened notes which run is open under the lease, to be noted again should Redis lose it.
+// Opened stores the run that is open under the lease. If Redis loses the lease, the run is stored with it again.
 func (l *Lease) Opened(run redisstore.OpenRun) { l.OpenRun.Store(&run) }
 
-// renewLast prolongs a lease that is given back next, and says how many entries the log
-// of its run has; 0 if that is not known.
+// renewLast renews a lease that is about to be released. It returns the number of entries in the run's log, or 0 if
+// unknown.
 func (l *Lease) renewLast(ctx context.Context, run string) (entries int) {
 	l.Renewing.Lock()
 	defer l.Renewing.Unlock()
@@ -87,10 +83,11 @@ func (l *Lease) renewLast(ctx context.Context, run string) (entries int) {
 	return entries
 }
 
-// orRegain is the end of a renewal. A lease that Redis lost is taken again by compare-and-set,
-// unless another process took it since. With the lease Redis has most likely lost the run's log
-// and the histories too: the driver puts them back when it takes the next events, or, while it
-// waits for some, in a goroutine of the keeper's (Driver.mend).
+// orRegain completes a renewal. It takes a lost lease again by compare-and-set, unless another process has taken it
+// since.
+//
+// Redis has then probably lost the run's log and the histories too. The driver restores them before it takes the next
+// events. While the driver waits, a goroutine of the keeper does so (Driver.mend).
 func (l *Lease) orRegain(ctx context.Context, owned bool, err error) (bool, error) {
 	if err == nil && !owned {
 		owned, err = l.keeper.store.Turns.Regain(ctx, l.Chat, l.Token, l.keeper.life, l.Turn, l.OpenRun.Load())
@@ -104,17 +101,17 @@ func (l *Lease) orRegain(ctx context.Context, owned bool, err error) (bool, erro
 			if d := l.driven.Load(); d != nil {
 				l.keeper.working.Go(d.mend)
 			}
-		default: // it is about to be put back
+		default: // a restore is already pending
 		}
 	}
 	return owned, err
 }
 
-// End gives the lease back, its run over; once Redis is back, if it is away.
+// End releases the lease of a finished run. If Redis is unavailable, the release is retried in the background.
 func (l *Lease) End() error {
 	store := l.keeper.store
 	switch waiting := l.Waiting; {
-	case waiting != nil && (l.FinishedRun == nil || l.FinishedRun.ID != waiting.Run): // and goes on to do so
+	case waiting != nil && (l.FinishedRun == nil || l.FinishedRun.ID != waiting.Run): // the run still waits
 		return l.giveBack(func(ctx context.Context, chat memory.Chat, token string) error {
 			return store.Suspensions.Release(ctx, chat, token, *waiting)
 		})
@@ -126,11 +123,11 @@ func (l *Lease) End() error {
 	})
 }
 
-// Leave gives the lease back as it was found: a run that is open stays so, for another
-// process to finish.
+// Leave releases the lease and keeps an open run open, so that another process can finish it.
 func (l *Lease) Leave() error { return l.giveBack(l.keeper.store.Turns.Leave) }
 
-// Release gives the lease back in one of these ways, and calls in the next waiter in line.
+// Release calls how, which releases the lease, and then admits the next waiter in line. how is End, Leave or
+// Driver.Rest.
 func (l *Lease) Release(how func() error, log *zerolog.Logger) error {
 	err := how()
 	if err != nil {
@@ -144,7 +141,7 @@ func (l *Lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 	defer l.keeper.released(l.Chat)
 	l.keeper.drop(l)
 	l.cancel(nil)
-	l.Renewing.Lock() // a renewal under way would take the lease again
+	l.Renewing.Lock() // a concurrent renewal would take the lease again
 	defer l.Renewing.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Ctx), node.StoreTimeout)
 	defer cancel()
@@ -155,25 +152,25 @@ func (l *Lease) giveBack(how func(context.Context, memory.Chat, string) error) e
 	return err
 }
 
-// Keeper renews all leases of a process, from one goroutine and with one pipeline for all
-// that are due. Make it with NewKeeper, end it with close.
+// Keeper renews all leases of a process from one goroutine, with one pipeline for all due leases. Create it with
+// NewKeeper and stop it with Close.
 type Keeper struct {
 	store *redisstore.Store
-	life  time.Duration                     // of a lease
+	life  time.Duration                     // lifetime of a lease
 	retry func(func(context.Context) error) // see node.Core.RetryInBackground
-	// released is called with the chat of each lease that was given back.
+	// released is called with the chat of each released lease.
 	released func(memory.Chat)
 
 	mu     sync.Mutex
 	leases map[*Lease]bool // guarded by mu
-	wake   chan struct{}   // there is a lease again
+	wake   chan struct{}   // signals the first lease after an idle period
 
 	stop    context.CancelFunc
 	working sync.WaitGroup
 }
 
-// NewKeeper returns a keeper of leases that last for life. retry repeats a release that Redis did not take, and released
-// is called after each release.
+// NewKeeper returns a keeper of leases that last for life. retry repeats a release after Redis was unavailable.
+// released is called after each release.
 func NewKeeper(store *redisstore.Store, life time.Duration, retry func(func(context.Context) error),
 	released func(memory.Chat)) *Keeper {
 	k := &Keeper{store: store, life: life, retry: retry, released: released, leases: map[*Lease]bool{},
@@ -190,7 +187,7 @@ func (k *Keeper) Close() {
 	k.working.Wait()
 }
 
-// Add keeps a lease that was taken, from then on until it is dropped.
+// Add starts the renewal of an acquired lease. It ends when the lease is released, lost or detached.
 func (k *Keeper) Add(ctx context.Context, l *Lease) {
 	l.keeper, l.regained = k, make(chan struct{}, 1)
 	l.Ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -212,7 +209,7 @@ func (k *Keeper) drop(l *Lease) {
 	delete(k.leases, l)
 }
 
-// keep renews until ctx ends, each lease about three times in its life.
+// keep renews each lease about three times in its life, until ctx ends.
 func (k *Keeper) keep(ctx context.Context) {
 	every := max(k.life/12, time.Millisecond)
 	tick := time.NewTicker(every)
@@ -233,7 +230,7 @@ func (k *Keeper) keep(ctx context.Context) {
 		if !idle {
 			continue
 		}
-		select { // nothing ticks in a process at rest
+		select { // no ticks in an idle process
 		case <-k.wake:
 			tick.Reset(every)
 		case <-ctx.Done():
@@ -242,16 +239,15 @@ func (k *Keeper) keep(ctx context.Context) {
 	}
 }
 
-// due gives the leases that are to be renewed, each locked against another renewal. Once one
-// has gone without for a third of its life, all those go along in its pipeline that have for
-// more than a sixth: one round trip instead of many.
+// due returns the leases to renew, each with Renewing locked. Once a lease has waited for a third of its life, due
+// returns all leases that have waited for a sixth. This saves round trips.
 func (k *Keeper) due() (due []*Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, urgent := node.Monotonic(), false
 	for l := range k.leases {
 		if !l.Renewing.TryLock() {
-			continue // its holder does it
+			continue // its holder renews or releases it
 		}
 		waited := now - l.Requested
 		if waited < k.life/6 {
@@ -269,13 +265,13 @@ func (k *Keeper) due() (due []*Lease) {
 	return nil
 }
 
-// renew prolongs leases that due gave. A lease that got no answer for two thirds of its life is
-// detached: its holder stops writing to Redis before the lease can run out there and another
-// process may begin. If this process itself did not run for that long (a paused machine, too
-// little CPU), it cannot know whether the lease has run out, and the lease counts as lost.
-// Times are those of the monotonic clock, which goes on when the machine's is set.
+// renew renews the leases that due returned. A lease without an answer for two thirds of its life is detached. Its
+// holder then stops writing to Redis before the lease can expire and another process can begin.
+//
+// If this process did not run for that long (a paused machine, too little CPU), the lease may have expired and counts
+// as lost. Times are on the monotonic clock, which ignores changes to the machine's clock.
 func (k *Keeper) renew(due []*Lease) {
-	requested := node.Monotonic() // not when it was answered: a pause may lie between the two
+	requested := node.Monotonic() // not the time of the answer, which a pause can delay
 	oldest := requested
 	names := make([]redisstore.Lease, len(due))
 	for i, l := range due {
@@ -303,7 +299,7 @@ func (k *Keeper) renew(due []*Lease) {
 	settling.Wait()
 }
 
-// settle takes what a renewal brought, and ends it.
+// settle applies the result of a renewal and unlocks l.Renewing.
 func (l *Lease) settle(requested time.Duration, owned bool, err error) {
 	defer l.Renewing.Unlock()
 	previous := l.Requested
@@ -318,7 +314,7 @@ func (l *Lease) settle(requested time.Duration, owned bool, err error) {
 	case l.unrenewed() >= tooLong:
 		l.detached.Store(true)
 	default:
-		return // it is tried again
+		return // the keeper tries again
 	}
 	l.keeper.drop(l)
 }

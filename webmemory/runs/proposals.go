@@ -10,7 +10,7 @@ import (
 	"mneme/webmemory/telling"
 )
 
-// proposeNotes stores standing rules and lasting facts of a message as proposed notes of its chat. A note of an agent
+// proposeNotes stores the standing rules and lasting facts of a message as proposed notes of its chat. An agent's note
 // replaces a proposal with the same text.
 func (d *Driver) proposeNotes(started *event.RunStarted) {
 	sentences := telling.Standing(memory.Own(started.Message, started.Pasted).Own)
@@ -39,8 +39,8 @@ func (d *Driver) proposeNotes(started *event.RunStarted) {
 	}
 }
 
-// StartEvent is what the user wrote to the run, as the apiserver was asked for it here; nil in a
-// process that took the run over.
+// StartEvent returns the run's start event with the user's message, as this process sent it to the apiserver. In a
+// process that took the run over, it returns nil.
 func (r *Run) StartEvent() *event.RunStarted {
 	for _, p := range r.StartPayloads {
 		if started, ok := p.(*event.RunStarted); ok {

@@ -11,46 +11,47 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// Place is where a chat's line takes a waiter in.
+// Place is a waiter's position in a chat's line.
 type Place int
 
-// The places, by which other waiters go first.
+// Places in a chat's line.
 const (
-	PlaceLast  Place = iota // all waiters: the usual one
-	PlaceIdle               // only an empty line
-	PlaceFirst              // all waiters except others of this place
-	Erasing                 // as before, whatever the limits
-	Deleting                // as erasing, and from a holder that does not give the lease back within breakAfter
+	PlaceLast  Place = iota // after all waiters; the default
+	PlaceIdle               // only in an empty line
+	PlaceFirst              // before all waiters with a lower place
+	Erasing                 // like PlaceFirst, without limits
+	Deleting                // like Erasing; breaks a lease that is still held after turns.breakAfter
 )
 
-// Queue lets one holder per chat run in this process, first come first served. It is the
-// service's backpressure: a request that finds too many waiting is refused at once.
+// Queue lets one holder per chat run in this process, first come, first served. It provides the service's backpressure:
+// a request above the limits is rejected at once.
 type Queue struct {
-	Chats int // that have a holder at one time
-	Limit int // waiting per chat
+	Chats int // maximum number of chats with a holder
+	Limit int // maximum number of waiters per chat
 
 	mu    sync.Mutex
-	Lines map[memory.Chat]*Line // guarded by mu; present while a chat has a holder
+	Lines map[memory.Chat]*Line // guarded by mu; one per chat with a holder
 }
 
 // Line holds the waiters for a chat.
 type Line struct {
 	waiting []*waiter
-	erased  string // the fencing token of the chat's last erasure, as last seen; "" for unknown
-	turn    int64  // the newest fencing token that a holder from this line had; 0 for none
+	erased  string // fencing token of the chat's last erasure, as last seen; "" if unknown
+	turn    int64  // newest fencing token of a holder from this line; 0 if none
 }
 
-// waiter is one post, or one erasure, that waits.
+// waiter is one waiting post or erasure.
 type waiter struct {
 	place  Place
-	called chan struct{} // closed to call it in
+	called chan struct{} // closed to admit the waiter
 }
 
-// Enter waits in the chat's line and returns what calls in the next. It fails with
-// problem.ErrQueueFull, problem.ErrQueueSlow, problem.ErrTooManyChats or the cause of ctx's end, and has then left
-// nothing behind. again is for a caller that had its turn and gave it up to one that goes first
-// (ErrClaimed): it lines up behind those that go first and before all others, whatever the
-// limits.
+// Enter waits in the chat's line and returns leave, which admits the next waiter. Errors are problem.ErrQueueFull,
+// problem.ErrQueueSlow, problem.ErrTooManyChats and the cause of ctx's end. After an error, the caller is not in the
+// line.
+//
+// retry is for an admitted caller that yielded to another waiter (ErrClaimed). It enters after waiters of PlaceFirst
+// and above, before all others, and without limits.
 func (q *Queue) Enter(ctx context.Context, chat memory.Chat, pos Place, retry bool) (leave func(), err error) {
 	w, err := q.line(chat, pos, retry)
 	if err != nil {
@@ -65,7 +66,7 @@ func (q *Queue) Enter(ctx context.Context, chat memory.Chat, pos Place, retry bo
 	return nil, WaitError(ctx)
 }
 
-// WaitError is why a wait ended in vain.
+// WaitError returns the cause of a failed wait; problem.ErrQueueSlow for an exceeded deadline.
 func WaitError(waiting context.Context) error {
 	err := context.Cause(waiting)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -74,7 +75,7 @@ func WaitError(waiting context.Context) error {
 	return err
 }
 
-// line takes a waiter in; one that finds no holder and no waiter there is called at once.
+// line adds a waiter to the chat's line. If the chat has no holder, the waiter is admitted at once.
 func (q *Queue) line(chat memory.Chat, pos Place, retry bool) (*waiter, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,7 +103,7 @@ func (q *Queue) line(chat memory.Chat, pos Place, retry bool) (*waiter, error) {
 	return w, nil
 }
 
-// next calls in the first waiter.
+// next admits the first waiter.
 func (q *Queue) next(chat memory.Chat) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -118,18 +119,18 @@ func (q *Queue) next(chat memory.Chat) {
 
 func (q *Queue) withdraw(chat memory.Chat, w *waiter) {
 	q.mu.Lock()
-	l := q.Lines[chat] // there is one: the waiter stands in it, or was called in
+	l := q.Lines[chat] // not nil: w waits in it or was admitted
 	i := slices.Index(l.waiting, w)
 	if i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	q.mu.Unlock()
 	if i < 0 {
-		q.next(chat) // called in meanwhile: the one behind comes next
+		q.next(chat) // w was admitted meanwhile, so the next waiter follows
 	}
 }
 
-// length is how many wait, in all lines.
+// length returns the number of waiters in all lines.
 func (q *Queue) length() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,11 +140,12 @@ func (q *Queue) length() (n int) {
 	return n
 }
 
-// NoteErasure says whether a chat was erased between two attempts at its lease: then the posts of this
-// line were made before the erasure, and must not run after it. erased is the fencing token of
-// the chat's last erasure as the latest attempt found it, "" to forget what was seen; turn is
-// the token of the lease if that attempt got it, else 0. An erasure that is older than a lease
-// which this line had does not count: it was told again to a Redis that had lost it.
+// NoteErasure reports whether a chat was erased between two attempts at its lease. The posts of this line then precede
+// the erasure and must not run.
+//
+// erased is the fencing token of the chat's last erasure in the latest attempt; "" clears it. turn is the token of the
+// lease that this attempt acquired, or 0. An erasure older than a lease of this line does not count: it was only
+// restored after a loss.
 func (q *Queue) NoteErasure(chat memory.Chat, erased string, turn int64) (changed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

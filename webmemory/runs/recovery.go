@@ -16,8 +16,7 @@ import (
 	"mneme/webmemory/node"
 )
 
-// catchUp brings a left run to where others have shown it: by its log, and by the events
-// that are known here.
+// catchUp advances a left run to the last event that was shown. It uses the run's log and lines, the events known here.
 func (d *Driver) catchUp(ctx context.Context, lines [][]byte) error {
 	if err := d.Replay(ctx); err != nil {
 		return err
@@ -28,9 +27,10 @@ func (d *Driver) catchUp(ctx context.Context, lines [][]byte) error {
 	return d.retell(ctx, lines)
 }
 
-// Replay folds the run's log again. The histories drop what they have already. It ends at a gap, as Redis leaves after an
-// outage, and at an event that cannot be read or taken: the log is written again up to there, and the apiserver has the
-// rest. Entries of other programs are skipped.
+// Replay folds the run's log again. The histories drop messages that they already have.
+//
+// At a gap, as Redis leaves after an outage, or at an unusable event, Replay stops and rewrites the log up to there.
+// The apiserver has the rest. Entries of other programs are skipped.
 func (d *Driver) Replay(ctx context.Context) error {
 	damaged := false
 	for {
@@ -75,15 +75,14 @@ func (d *Driver) Replay(ctx context.Context) error {
 	}
 }
 
-// permanent reports whether an operation on a run's events can never succeed: an event is damaged, too large or out of
-// order. Every other error, such as that of a Redis that is away, may pass.
+// permanent reports whether an operation on a run's events can never succeed, because an event is damaged, too large or
+// out of order. Any other error may be temporary, such as an unavailable Redis.
 func permanent(err error) bool {
 	return errors.Is(err, memory.ErrDamaged) || errors.Is(err, api.ErrLogFull) || errors.Is(err, api.ErrOrder)
 }
 
-// inquire asks the other processes whether they have shown more of a left run than its log
-// in Redis holds, and takes that. If the process that had the run may just be coming back,
-// on a disk that is not read here, it is asked again after one of its heartbeats.
+// inquire asks the other processes for events of a left run that are missing in its log, and takes them. If the former
+// owner may be restarting on a disk that is not read here, inquire asks again after one heartbeat.
 func (d *Driver) inquire(ctx context.Context) error {
 	for last := false; ; last = true {
 		_, lines, err := d.runner.Peers.AskForRun(ctx, d.Run.Chat, d.Run.ID)
@@ -103,14 +102,14 @@ func (d *Driver) inquire(ctx context.Context) error {
 	}
 }
 
-// ownerGone says that all that the run's former process showed of it is known here: it was
-// this one, or a dead one on the same disk.
+// ownerGone reports whether this process has all events that the run's former owner showed. The owner was this process,
+// or a dead process on the same disk.
 func (d *Driver) ownerGone() bool {
 	return d.owner != "" && (d.owner == d.runner.Spool.Name() || d.runner.Spool.Dead(d.owner))
 }
 
-// retell stores and shows what others have shown of a run, from where its log ends:
-// first in the log, then in the histories.
+// retell stores and shows the events in lines that follow the run's log. It adds them to the log first, then to the
+// histories.
 func (d *Driver) retell(ctx context.Context, lines [][]byte) error {
 	events := d.Run.head().Decode(lines)
 	last := int(d.Run.Log.Last())
@@ -138,9 +137,9 @@ func (d *Driver) retell(ctx context.Context, lines [][]byte) error {
 	return nil
 }
 
-// Place writes the messages of a run into the histories where they belong: a run of which
-// Redis lost a part may not be the last one there by now. number is the run's fencing
-// token; what was erased or trimmed since stays away. events are the run's first ones.
+// Place writes a run's messages to their positions in the histories. Newer runs may follow a run that Redis lost in
+// part. number is the run's fencing token, and events are its first events. Messages that were erased or trimmed since
+// are not restored.
 func (w *Writer) Place(ctx context.Context, number int64, events []event.Event) error {
 	copies, err := Folded(w.Chat, number, events)
 	if err != nil {
@@ -156,7 +155,7 @@ func (w *Writer) Place(ctx context.Context, number int64, events []event.Event) 
 	return err
 }
 
-// Folded are the messages of a run of turn number, as copies of the histories.
+// Folded returns a run's messages as copies of the histories. number is the run's turn.
 func Folded(chat memory.Chat, number int64, events []event.Event) (copies []*memory.History, err error) {
 	sink := collected{}
 	fold := event.NewHistories(chat, sink)
@@ -173,7 +172,7 @@ func Folded(chat memory.Chat, number int64, events []event.Event) (copies []*mem
 	return copies, nil
 }
 
-// collected is the sink of a fold of which only the messages are wanted.
+// collected is a fold's sink that only collects messages.
 type collected map[memory.Key]*memory.History
 
 func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
@@ -184,11 +183,11 @@ func (c collected) Append(key memory.Key, _ int64, m memory.Message) error {
 	return nil
 }
 
-// placeRecorded brings into the histories what readers of the run's log have seen, of a
-// run that no process follows: Redis forgot it, and another process took the chat's turn,
-// between an event's coming into the log and its message's into its history. A subagent
-// that has no history is left out: it may be gone with its chat, and nothing there would
-// keep its text away.
+// placeRecorded adds the messages that readers of the log have seen to the histories of a run that no process follows.
+// Redis lost the run, and another process took the turn after an event was logged but before its message was stored.
+//
+// A subagent without a history is skipped. It may have been erased with the chat, and nothing would remove its text
+// again.
 func (d *Driver) placeRecorded() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.writer.Ctx), node.StoreTimeout)
 	defer cancel()
@@ -200,7 +199,7 @@ func (d *Driver) placeRecorded() {
 func (d *Driver) writeRecorded(ctx context.Context) error {
 	redacted, err := d.runner.RedactionsOf(ctx, d.Run.Chat)
 	if err != nil || slices.ContainsFunc(redacted, func(r erasures.Redacted) bool { return r.Turn > d.writer.Number }) {
-		return err // it may say what was redacted since
+		return err // the run may contain text that was redacted since
 	}
 	events := d.Run.head().Decode(d.Run.Log.Lines(0))
 	for _, e := range d.recorded {
@@ -231,8 +230,7 @@ func (d *Driver) writeRecorded(ctx context.Context) error {
 	return nil
 }
 
-// regainIfLost is regain if the lease was regained and no goroutine has put back yet what
-// else was lost.
+// regainIfLost calls regain if the lease was regained and no goroutine has restored the other lost data yet.
 func (d *Driver) regainIfLost(ctx context.Context) error {
 	select {
 	case <-d.writer.regained:
@@ -242,22 +240,21 @@ func (d *Driver) regainIfLost(ctx context.Context) error {
 	}
 }
 
-// LossLog is the log of what one loss does to many runs.
+// LossLog returns a rate-limited logger, because one loss affects many runs.
 func (d *Driver) LossLog() *zerolog.Logger {
 	log := d.runner.Telemetry.Limited(d.Log)
 	return &log
 }
 
-// regain puts back what Redis lost of a run under a lease that was regained: its record,
-// its log and the pinned histories, in this order, since a history is never ahead of its
-// log. Readers see nothing of it, and other processes find the run where it was.
+// regain restores a run's lost data under a regained lease: the record, the log and the pinned histories, in this
+// order. A history is never ahead of its log. Readers notice nothing, and other processes find the run unchanged.
 func (d *Driver) regain(ctx context.Context) error {
 	d.LossLog().Error().Msg("Redis has lost a chat in the middle of a run; it is put back")
 	ctx, cancel := context.WithTimeout(ctx, 2*node.StoreTimeout)
 	defer cancel()
 	err := d.putLostBack(ctx)
 	if errors.Is(err, memory.ErrUnavailable) {
-		// The run goes on without Redis; the next renewal asks for this again.
+		// The run continues without Redis. The next renewal triggers another attempt.
 		d.LossLog().Warn().Err(err).Msg("what Redis lost of a chat was not put back; it is tried again")
 		return nil
 	}
@@ -284,8 +281,7 @@ func (d *Driver) putLostBack(ctx context.Context) error {
 	return d.writer.Load(ctx, d.writer.Subagents)
 }
 
-// fillLog writes the run's log anew if Redis came back without some of its events, but
-// with the lease, so that nothing else told of the loss.
+// fillLog rewrites the run's log if Redis lost some of its events but kept the lease. Nothing else reports such a loss.
 func (d *Driver) fillLog(ctx context.Context) error {
 	n, err := d.runner.Store.Runs.LogLen(ctx, d.Run.Chat, d.Run.ID)
 	if err != nil || n >= d.writer.entries {
@@ -295,8 +291,7 @@ func (d *Driver) fillLog(ctx context.Context) error {
 	return d.writer.closeGap(ctx)
 }
 
-// Bounds of writing back: histories that are looked at in one round trip, round trips
-// at one time, and how often it is said how far it is.
+// WriteBackers bounds the concurrent round trips that restore lost data.
 const (
 	WriteBackers = 8
 )

@@ -20,9 +20,9 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// Runner drives runs to their end or to where they wait, those of this process (driver) and those that another one
-// left. It writes the run's log, its record and, by the writer, the histories, all under the lease that it is handed
-// and gives back. An event is stored before any reader sees it.
+// Runner drives runs of this process, and runs that another process left, until they end or wait. It writes the run's
+// log, its record and, through Writer, the histories, under a lease that it receives and releases. An event is stored
+// before any reader sees it.
 type Runner struct {
 	*node.Core
 	Registry   *Registry
@@ -32,8 +32,8 @@ type Runner struct {
 	ToolCalls  *ToolCalls
 }
 
-// Driver makes the driver of a run under a chat's lease. events is the URL of its events;
-// empty for that of the configured apiserver.
+// Driver returns the driver of a run under the chat's lease in w. events is the URL of the run's events; "" selects the
+// configured apiserver.
 func (s *Runner) Driver(r *Run, w *Writer, events string) *Driver {
 	if events == "" {
 		events = s.Runs.EventsURL(r.ID)
@@ -57,7 +57,7 @@ func (s *Runner) Driver(r *Run, w *Writer, events string) *Driver {
 	}
 }
 
-// NoteRun keeps a record of a run; found is one that is there already.
+// NoteRun stores a record of r. If a record already exists, NoteRun returns it.
 func (s *Runner) NoteRun(ctx context.Context, r *Run) (record *redisstore.Record, err error) {
 	begin := s.Store.Runs.Begin
 	if !r.Keyed {
@@ -76,8 +76,8 @@ func (s *Runner) NoteRun(ctx context.Context, r *Run) (record *redisstore.Record
 	return nil, s.Store.Runs.Retried(ctx, r.Chat, r.First, r.Body, r.Attempt)
 }
 
-// Count has a run counted among those that its key, its tenant and its user may have at once, until it ends or waits
-// for an answer. One that is counted already stays so.
+// Count counts a run against the concurrency limits of its key, tenant and user until it ends or waits for an answer.
+// Counting is idempotent.
 func (s *Runner) Count(ctx context.Context, r *Run) (err error) {
 	if s.Cfg.Limiter == nil || r.Counted != nil {
 		return nil
@@ -95,14 +95,14 @@ func (s *Runner) Count(ctx context.Context, r *Run) (err error) {
 	return err
 }
 
-// Access lets a run's agents reach this process, which holds it. windows is as for lend.
+// Access lets a run's agents reach this process, which holds the run. windows is as in lend.
 func (s *Runner) Access(r *Run, windows map[memory.Key]Windowed) *api.MemoryAccess {
 	a := &api.MemoryAccess{URL: s.Cfg.SelfURL + node.InternalPath + "/runs/" + r.ID, Token: rand.Text()}
 	r.lend(a.Token, windows)
 	return a
 }
 
-// Work drives a run to its end and gives the chat's lease back.
+// Work drives a run until it ends or waits, and releases the chat's lease.
 func (s *Runner) Work(d *Driver) {
 	ctx, cancel := context.WithTimeout(d.Run.Trail.In(s.Life), s.Cfg.RunTimeout)
 	defer cancel()
@@ -112,9 +112,8 @@ func (s *Runner) Work(d *Driver) {
 	s.leave(d, finished)
 }
 
-// leave gives the chat's lease back after a run was driven, and lets go of the run. No
-// caller waits for what is left after its end: that the apiserver may forget it, and that
-// its log in Redis shrinks to what it needs.
+// leave releases the chat's lease after a run was driven and updates the registry. It then lets the apiserver forget
+// the run and packs the run's log in Redis. No caller waits for this.
 //
 //go:noinline
 func (s *Runner) leave(d *Driver, finished bool) {
@@ -129,7 +128,7 @@ func (s *Runner) leave(d *Driver, finished bool) {
 	_ = d.writer.Release(giveBack, &d.Log)
 	d.Run.End()
 	if waiting {
-		s.Registry.ForgetRun(d.Run) // from here on it is that of any process
+		s.Registry.ForgetRun(d.Run) // from here on, any process may resume it
 		s.suspended(d)
 	} else {
 		s.Registry.retire(d.Run)
@@ -152,7 +151,7 @@ func (s *Runner) leave(d *Driver, finished bool) {
 	}
 }
 
-// suspended tells of a run that was.
+// suspended reports a suspended run to the metrics, the webhook and the log.
 func (s *Runner) suspended(d *Driver) {
 	s.Metrics.Runs.WithLabelValues(webapi.OutcomeWaiting).Inc()
 	pending := d.Run.openWaits()
@@ -160,22 +159,23 @@ func (s *Runner) suspended(d *Driver) {
 	d.Log.Info().Int("waits", len(pending)).Int64("events", d.Run.Log.Last()).Msg("run waits")
 }
 
-// Forget stops a run at the apiserver that is not followed.
+// Forget stops a run at the apiserver. The run has no driver.
 func (s *Runner) Forget(r *Run) {
 	ctx, cancel := context.WithTimeout(r.Trail.In(context.Background()), node.StoreTimeout)
 	defer cancel()
-	_ = s.Runs.Stop(ctx, r.ID) // not there in most cases, and bounded by run_timeout in the others
+	_ = s.Runs.Stop(ctx, r.ID) // it rarely exists there; otherwise run_timeout bounds it
 }
 
-// Reconnect judges the end of a connection to a run that is not over, as again does. What will not come any more
-// is a GoneError.
+// Reconnect handles the end of a connection to an unfinished run and waits before the next one. broken and last are as
+// in Driver.reconnect. failing is the start of the current failures. If no more events will arrive, the error is a
+// GoneError.
 func (s *Runner) Reconnect(ctx context.Context, log *api.Log, broken error, last int64, failing *time.Time) error {
 	var p *api.Problem
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(broken, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusGone ||
-		p.Status == http.StatusBadRequest): // it has an earlier leg of the run, which went on elsewhere
+		p.Status == http.StatusBadRequest): // it has an earlier part of the run, which continued elsewhere
 		return &GoneError{errors.Join(errors.New("no more events"), broken)}
 	case broken == nil && log.AtWait():
 		return &GoneError{errors.New("the apiserver has nothing behind a wait that was answered, or not kept")}
@@ -186,17 +186,16 @@ func (s *Runner) Reconnect(ctx context.Context, log *api.Log, broken error, last
 	case time.Since(*failing) > s.Cfg.Patience:
 		return &GoneError{errors.Join(errors.New("no more events"), broken)}
 	}
-	_ = node.Pause(ctx, node.Jitter(300*time.Millisecond)) // its end is for the next attempt to find
+	_ = node.Pause(ctx, node.Jitter(300*time.Millisecond)) // the next attempt notices the end of ctx
 	return nil
 }
 
-// Resume takes over the run that was found open under a lease, and brings it to its end.
-// The lease is the run's from here on.
+// Resume takes over the open run of a lease and drives it to its end. The run then owns the lease.
 func (s *Runner) Resume(w *Writer) *Run {
 	_, lines := s.Registry.KnownEvents(w.Chat, w.Open.Run)
 	r := NewRun(w.Open.Run, w.Chat, w.Open.Body)
 	r.Identify(*w.Open)
-	r.Keyed = true // as far as is known
+	r.Keyed = true // assumed
 	r.Trail = telemetry.Take(http.Header{telemetry.Header: {w.Open.Trace}})
 	r.Trail.Run, r.Trail.Chat = r.ID, r.Chat.String()
 	r.remote = true
@@ -226,12 +225,11 @@ func (s *Runner) Resume(w *Writer) *Run {
 	return r
 }
 
-// Deny brings the waiting run of a lease to its end as if its waits were denied. The lease is the
-// run's from here on.
+// Deny ends the waiting run of a lease as if its waits were denied. The run then owns the lease.
 func (s *Runner) Deny(w *Writer, why *Denial) *Run {
 	open := redisstore.OpenRun{Run: w.Waiting.Run, Turn: w.Waiting.Turn}
 	r := NewRun(open.Run, w.Chat, "")
-	r.Keyed, r.remote = true, true // as far as is known
+	r.Keyed, r.remote = true, true // Keyed is assumed until Identify
 	close(r.Posted)
 	s.Registry.Enlist(r)
 	d := s.Driver(r, w, "")

@@ -29,77 +29,76 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about a run as this process holds it, and about the list of those: the
-// running ones, and, as a cache, those that ended lately.
-
-// Registry holds the runs that this process has in memory, running and lately finished ones, and says what it knows of
-// them to other processes. It writes nothing. A run is in it for as long as its readers may come here, and leaves it
-// when it was taken back or erased: a reader gets no event of a run that is gone.
+// Registry holds the active and the recently finished runs of this process. Other processes can request their events
+// from it. It writes nothing.
+//
+// A run stays in it while readers may request it here. It removes rewound and erased runs, so readers get no events of
+// a deleted run.
 type Registry struct {
 	*node.Core
 
 	Mu       sync.Mutex
-	Live     map[string]*Run // guarded by mu: running and lately finished, by run id
-	finished finished        // guarded by mu: those of live that are over
-	OneShots map[string]*Run // guarded by mu: running ones, which are not in live: nothing is kept of them
-	Draining bool            // guarded by mu
+	Live     map[string]*Run // guarded by Mu: active and recently finished runs, by id
+	finished finished        // guarded by Mu: the finished runs in Live
+	OneShots map[string]*Run // guarded by Mu: active one-shot runs, by id; never in Live or stored
+	Draining bool            // guarded by Mu
 }
 
-// Run is one message while it is answered, and for a while after: its events, and what
-// posts that repeat it have to know.
+// Run is one message while it is answered and for a while after. It has the run's events and the data for repeated
+// posts.
 type Run struct {
 	ID   string
 	Chat memory.Chat
-	Body string   // hash of what was posted; the same key with another body is refused
-	Log  *api.Log // its events, each stored before it is here
+	Body string   // hash of the post; the same key with another body is rejected
+	Log  *api.Log // events, each stored before it is added
 
-	Trail telemetry.Trail // of the post that began it, or of its own
-	span  *tracing.Span   // that trail stands for; nil for none. Set before turn
+	Trail telemetry.Trail // trail of the post that began the run, or the run's own
+	span  *tracing.Span   // span of Trail; nil if none; set before Turn
 	Began time.Time
 
-	remote   bool // another process had it, or has it, and may have shown events that are not here yet
-	finished bool // it was over when this copy of it was begun
+	remote   bool // another process has or had it, and may have shown events that are missing here
+	finished bool // it had ended before this copy was made
 
-	User    memory.User    // under whom it was posted; zero for nobody who has notes. Set before turn
-	Images  []memory.Image // that came with the post
-	Keyed   bool           // a post may repeat it, by its Idempotency-Key
-	Attempt int            // at what was posted: 1, 2 …
-	First   string         // run of the first attempt, if this is another one
-	RetryOf string         // run of the attempt before, if this is another one
-	// GoesBack is what its post does if it takes something back: rewinds or regenerates.
+	User    memory.User    // user of the post; zero without a user who has notes; set before Turn
+	Images  []memory.Image // images of the post
+	Keyed   bool           // a post with the same Idempotency-Key may repeat it
+	Attempt int            // number of the attempt at the post: 1, 2 …
+	First   string         // run of the first attempt; empty in the first attempt
+	RetryOf string         // run of the previous attempt; empty in the first attempt
+	// GoesBack is node.Rewinds or node.Regenerates if the post takes something back.
 	GoesBack string
-	Refused  error // why it never ran; set before posted is closed
-	// StartPayloads is how the run begins, as the apiserver was asked for it here.
+	Refused  error // reason why it never ran; set before Posted is closed
+	// StartPayloads holds the run's first events, as this process sent them to the apiserver.
 	StartPayloads []event.Payload
-	// ReportsLoss says that the run tells of a loss, under the store's mark in epoch.
+	// ReportsLoss is set if the run reports a loss of data. Epoch is the store's mark for it.
 	ReportsLoss bool
 	Epoch       string
 
-	Posted chan struct{} // closed once the apiserver has the run, or never will
-	Done   chan struct{} // closed when nothing more happens here
+	Posted chan struct{} // closed once the apiserver has accepted the run or never will
+	Done   chan struct{} // closed when this process has finished with the run
 
-	// Counted is its place among the runs at once of its key, its tenant and its user; nil for none. Set before turn
+	// Counted is the run's entry in the concurrency limits of its key, tenant and user; nil if none. Set before Turn.
 	Counted *limit.Run
 
-	Turn  atomic.Int64  // in which it runs; 0 before it has one
-	place *list.Element // guarded by registry.mu: among the finished ones; nil if it is not there
-	size  int           // guarded by registry.mu: what it takes of them, in bytes
+	Turn  atomic.Int64  // turn of the run; 0 before it has one
+	place *list.Element // guarded by Registry.Mu: position in finished; nil if absent
+	size  int           // guarded by Registry.Mu: share of finished.bytes
 
 	Mu         sync.Mutex
-	token      string                  // guarded by mu: what its agents show to reach the memory; empty once it is over
-	LeaseToken string                  // guarded by mu: token of the chat's lease
-	windows    map[memory.Key]Windowed // guarded by mu: what its agents were shown of the memory
-	Client     *api.Client             // guarded by mu: where the run is; nil before it is posted
-	endTime    time.Time               // guarded by mu; zero while it runs
-	// OwnCalls are the calls of tools outside that a run without a chat was granted; nil for one of a chat.
+	token      string                  // guarded by Mu: token for the agents' access to the memory; empty after the end
+	LeaseToken string                  // guarded by Mu: token of the chat's lease
+	windows    map[memory.Key]Windowed // guarded by Mu: parts of the memory shown to the agents
+	Client     *api.Client             // guarded by Mu: client of the run's apiserver; nil before the post
+	endTime    time.Time               // guarded by Mu: time of the end; zero while it runs
+	// OwnCalls holds the granted external tool calls of a run without a chat; nil for other runs.
 	OwnCalls *OwnCalls
-	// conversation is the gateway's, in which it runs; guarded by mu.
+	// conversation is the gateway's conversation of the run; guarded by Mu.
 	conversation string
-	// dismiss ends the wait for the chat's turn; guarded by mu, nil unless it waits.
+	// dismiss cancels the wait for the chat's lease; guarded by Mu, nil without such a wait.
 	dismiss context.CancelCauseFunc
 }
 
-// NewRun returns a run of a chat with an id and the hash of its post.
+// NewRun returns a run of chat. body is the hash of its post.
 func NewRun(id string, chat memory.Chat, body string) *Run {
 	trail := telemetry.New()
 	trail.Run, trail.Chat = id, chat.String()
@@ -110,15 +109,14 @@ func NewRun(id string, chat memory.Chat, body string) *Run {
 	}
 }
 
-// SetDismiss notes what cancels the run's wait for the chat's lease; nil once it does not wait.
+// SetDismiss sets the function that cancels the wait for the chat's lease; nil after the wait.
 func (r *Run) SetDismiss(dismiss context.CancelCauseFunc) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.dismiss = dismiss
 }
 
-// accepted says whether a run's post is past the point where it may still turn out that
-// another process has the run.
+// accepted reports whether Posted is closed. Until then, it may turn out that another process has the run.
 func (r *Run) accepted() bool {
 	select {
 	case <-r.Posted:
@@ -128,15 +126,15 @@ func (r *Run) accepted() bool {
 	}
 }
 
-// Expired says whether the run ended longer than keep ago.
+// Expired reports whether the run ended at least keep ago.
 func (r *Run) Expired(keep time.Duration) bool {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	return !r.endTime.IsZero() && time.Since(r.endTime) >= keep
 }
 
-// Close marks the run as over. Call it before its lease is returned: an erasure or a rewind that takes the lease next
-// drops only runs that are over.
+// Close marks the run as ended. Call it before the lease is released: an erasure or a rewind that takes the lease next
+// drops only ended runs.
 func (r *Run) Close() {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -144,7 +142,7 @@ func (r *Run) Close() {
 	r.token, r.windows = "", nil
 }
 
-// End closes the run and reports to waiters that nothing more happens to it in this process.
+// End closes the run and signals waiters that this process has finished with it.
 func (r *Run) End() {
 	r.Close()
 	r.Counted.Leave()
@@ -152,27 +150,27 @@ func (r *Run) End() {
 	close(r.Done)
 }
 
-// Windowed is a history and the messages of it that an agent was shown.
+// Windowed is a history and the messages of it that were shown to an agent.
 type Windowed struct {
 	History *memory.History
 	Window  []json.RawMessage
 }
 
-// lend lets the run's agents reach the memory of its chat by a token, until it is over.
+// lend lets the run's agents reach the memory of its chat with token, until the run ends.
 func (r *Run) lend(token string, windows map[memory.Key]Windowed) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	r.token, r.windows = token, windows
 }
 
-// lends says whether a token is the one of lend.
+// lends reports whether token is the current token of lend.
 func (r *Run) lends(token string) bool {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	return r.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(r.token)) == 1
 }
 
-// VisibleIDs gives the ids of the messages of a history that the run's agents were shown.
+// VisibleIDs returns the ids of the history's messages that were shown to the run's agents.
 func (r *Run) VisibleIDs(key memory.Key) map[string]bool {
 	r.Mu.Lock()
 	w, ids := r.windows[key], map[string]bool{}
@@ -182,7 +180,7 @@ func (r *Run) VisibleIDs(key memory.Key) map[string]bool {
 	}
 	raw, i := w.History.Raw(0), w.History.Len()-1
 	rawIDs := memory.IDs(raw)
-	for _, m := range slices.Backward(w.Window) { // which is a part of all, in its order
+	for _, m := range slices.Backward(w.Window) { // a subset of all messages, in their order
 		for i >= 0 && !bytes.Equal(raw[i], m) {
 			i--
 		}
@@ -195,7 +193,7 @@ func (r *Run) VisibleIDs(key memory.Key) map[string]bool {
 	return ids
 }
 
-// head is what is kept of a run beside its events.
+// head returns the data that is stored with a run's events.
 func (r *Run) head() node.EndHead {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -207,7 +205,7 @@ func (r *Run) head() node.EndHead {
 	return head
 }
 
-// Logged are the run's events as its log in Redis holds them.
+// Logged returns the run's events as its log in Redis holds them.
 func (r *Run) Logged() (entries []redisstore.Logged) {
 	for i, line := range r.Log.Lines(0) {
 		entries = append(entries, redisstore.Logged{Seq: int64(i) + 1, Line: line})
@@ -215,8 +213,8 @@ func (r *Run) Logged() (entries []redisstore.Logged) {
 	return entries
 }
 
-// Collect waits for the run's end and gives what its events add up to; for a run that waits, what
-// it waits for. A failed run is an *api.Problem.
+// Collect waits until the run ends or needs an answer. It returns the combined result of the run's events, or the
+// pending waits. The error of a failed run is an *api.Problem.
 func (r *Run) Collect(ctx context.Context) (webapi.Result, *webapi.Waiting, error) {
 	out := webapi.NewCollected(r.ID)
 	for e, err := range r.Log.Follow(ctx, 0, "assistant", "subagent_completion", "error", "run_waiting", "run_finished") {
@@ -231,32 +229,30 @@ func (r *Run) Collect(ctx context.Context) (webapi.Result, *webapi.Waiting, erro
 	return out.Result, nil, out.Err()
 }
 
-// finished are the runs that are over and still held here, by when they ended: a cache,
-// bounded in time and bytes. A request for one that has left reads it from Redis, as a
-// run of another process. Guarded by registry.mu.
+// finished is a cache of ended runs by end time, bounded in time and bytes. Removed runs are read from Redis, like runs
+// of other processes. Guarded by Registry.Mu.
 type finished struct {
-	runs  list.List // of *run, the one that ended first at the front
-	bytes int       // that they take, about
+	runs  list.List // of *Run, earliest end at the front
+	bytes int       // approximate size of the runs
 }
 
-// runSize is about what a run takes in memory beside its events, in bytes.
+// runSize is the approximate size of a run without its events, in bytes.
 const runSize = 2 << 10
 
-// ForgetRun takes a run off the list of this process.
+// ForgetRun removes r from the registry.
 func (s *Registry) ForgetRun(r *Run) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	s.Unlist(r)
 }
 
-// retire moves a run that has ended to the finished ones. Those that ended first
-// leave while they take more than KeepBytes. What was left to another process is of
-// no use here.
+// retire moves an ended run to the finished runs. Above Cfg.KeepBytes, it removes the runs that ended first. A run that
+// was left to another process is deleted.
 func (s *Registry) retire(r *Run) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Live[r.ID] != r {
-		return // erased, or taken up again
+		return // erased, or replaced by a newer copy
 	}
 	if r.Log.Aborted() {
 		delete(s.Live, r.ID)
@@ -270,7 +266,7 @@ func (s *Registry) retire(r *Run) {
 	}
 }
 
-// Enlist puts a run on the list of this process, in the place of one with its id.
+// Enlist adds r to the registry and replaces a run with the same id.
 func (s *Registry) Enlist(r *Run) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -280,8 +276,7 @@ func (s *Registry) Enlist(r *Run) {
 	s.Live[r.ID] = r
 }
 
-// Unlist takes a run off the list of this process; readers that have it go on. The
-// caller holds mu.
+// Unlist removes r from the registry. Current readers of r continue. The caller holds s.Mu.
 func (s *Registry) Unlist(r *Run) {
 	if s.Live[r.ID] == r {
 		delete(s.Live, r.ID)
@@ -293,7 +288,7 @@ func (s *Registry) Unlist(r *Run) {
 	}
 }
 
-// Expire lets go of what ended longer than KeepRuns ago.
+// Expire removes the runs that ended at least Cfg.KeepRuns ago.
 func (s *Registry) Expire() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -306,7 +301,7 @@ func (s *Registry) Expire() {
 	}
 }
 
-// Find gives the run of a path, nil if it neither is nor lately was in this process.
+// Find returns the chat and the run of a path. r is nil if the run is not in the registry or is outdated.
 func (s *Registry) Find(c *gin.Context) (chat memory.Chat, r *Run, err error) {
 	chat, err = problem.ChatOf(c)
 	if err != nil {
@@ -321,9 +316,8 @@ func (s *Registry) Find(c *gin.Context) (chat memory.Chat, r *Run, err error) {
 	return chat, r, nil
 }
 
-// Outdated says whether a run that is held here must not be shown any more: it was left to
-// another process, it was taken back, or its chat was erased through another one. While Redis is away that
-// cannot be known.
+// Outdated reports whether a run in the registry must not be shown any more. Another process has the run, the run was
+// rewound, or another process erased its chat. If Redis is unavailable, an erasure by another process is not noticed.
 func (s *Registry) Outdated(ctx context.Context, r *Run) bool {
 	if r.Log.Aborted() {
 		return true
@@ -333,14 +327,13 @@ func (s *Registry) Outdated(ctx context.Context, r *Run) bool {
 	}
 	erased, err := s.Store.Erasures.Erased(ctx, memory.ChatKey(r.Chat))
 	if !s.RewoundSince(r.Chat, r.ID, r.Turn.Load()) && (err != nil || erased <= r.Turn.Load()) {
-		return false // that Redis does not know the run says nothing: it may have lost it
+		return false // a run missing in Redis proves nothing: Redis may have lost it
 	}
 	s.ForgetRun(r)
 	return true
 }
 
-// RunsHere are the runs of a chat that this process, or a dead one of its disk, has
-// lately shown.
+// RunsHere returns the runs of a chat that this process, or a dead process on its disk, has recently shown.
 func (s *Registry) RunsHere(chat memory.Chat) []string {
 	runs := s.EndStore.Runs(chat)
 	s.Mu.Lock()
@@ -353,7 +346,7 @@ func (s *Registry) RunsHere(chat memory.Chat) []string {
 	return runs
 }
 
-// DropRuns forgets the events of a chat's finished runs.
+// DropRuns removes a chat's ended runs from the registry.
 func (s *Registry) DropRuns(chat memory.Chat) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -364,8 +357,7 @@ func (s *Registry) DropRuns(chat memory.Chat) {
 	}
 }
 
-// Dismiss refuses all posts of this process that wait for a chat's lease: the chat was
-// erased meanwhile.
+// Dismiss rejects all posts of this process that wait for the chat's lease, because the chat was erased meanwhile.
 func (s *Registry) Dismiss(chat memory.Chat) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -380,8 +372,7 @@ func (s *Registry) Dismiss(chat memory.Chat) {
 	}
 }
 
-// Register puts a run on the list of this process. If one with its id is there already,
-// it gives that one instead.
+// Register adds r to the registry. If a run with the same id exists, Register returns that run instead.
 func (s *Registry) Register(r *Run) (other *Run, err error) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -398,8 +389,7 @@ func (s *Registry) Register(r *Run) (other *Run, err error) {
 	return nil, nil
 }
 
-// EndedRuns are those that ended here, or in a process with the same disk, oldest
-// first.
+// EndedRuns returns the runs that ended in this process, or in another process on its disk, oldest first.
 func (s *Registry) EndedRuns() []node.EndHead {
 	heads := s.EndStore.Heads()
 	s.Mu.Lock()
@@ -415,8 +405,8 @@ func (s *Registry) EndedRuns() []node.EndHead {
 	return slices.CompactFunc(heads, func(a, b node.EndHead) bool { return a.Run == b.Run })
 }
 
-// ToAgents answers the agents of a run while this process holds it. That the chat's lease went to another process may
-// be noticed by the run's driver, by its log or by the store first; the agents are told of it in one way.
+// ToAgents returns a handler for the agents of a run while this process holds it. The driver, the log or the store may
+// be first to notice that another process has the chat's lease. The agents always get problem.ErrNotHeld.
 func ToAgents[T any](s *Registry, answer func(c *gin.Context, r *Run, req T) error) func(c *gin.Context) error {
 	return func(c *gin.Context) error {
 		s.Mu.Lock()
@@ -438,7 +428,7 @@ func ToAgents[T any](s *Registry, answer func(c *gin.Context, r *Run, req T) err
 	}
 }
 
-// GetKnown is GET /internal/v1/chats/{chat}/runs/{run}.
+// GetKnown handles GET /internal/v1/chats/{chat}/runs/{run}.
 func (s *Registry) GetKnown(c *gin.Context, chat memory.Chat) error {
 	head, lines := s.KnownEvents(chat, c.Param("run"))
 	if len(lines) == 0 {
@@ -451,8 +441,8 @@ func (s *Registry) GetKnown(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// KnownEvents is what this process knows of a run's events, from its memory or from its
-// disk: also of one that it, or a dead process on the same disk, has brought to its end.
+// KnownEvents returns a run's events from this process's memory or disk. The disk also has ended runs of this process
+// and of dead processes.
 func (s *Registry) KnownEvents(chat memory.Chat, run string) (head node.EndHead, lines [][]byte) {
 	s.Mu.Lock()
 	r := s.Live[run]
@@ -469,7 +459,7 @@ func (s *Registry) KnownEvents(chat memory.Chat, run string) (head node.EndHead,
 	return head, lines
 }
 
-// Measure registers the gauges of the runs and posts in this process.
+// Measure registers the gauges of waiting posts and finished runs in this process.
 func Measure(gauge func(name, help string, value func() float64), live *Registry, waiting *Queue) {
 	gauge("mneme_waiting_messages", "Messages that wait for their chat's turn.", func() float64 {
 		return float64(waiting.length())

@@ -16,18 +16,15 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about looking at runs. A run of another process is read from its log in Redis.
-
-// Streams shows the events of runs to readers, of this process's runs and, by mirroring their logs in Redis, of other
-// processes'. It writes nothing.
+// Streams sends the events of runs to readers. It mirrors the runs of other processes from their logs in Redis. It
+// writes nothing.
 type Streams struct {
 	*node.Core
 	Registry   *Registry
 	StoreWatch *node.StoreWatch
 }
 
-// GetEvents is GET …/runs/{run}/events: the events after Last-Event-ID, from
-// whichever process has the run.
+// GetEvents handles GET …/runs/{run}/events. It sends the events after Last-Event-ID, whichever process has the run.
 func (s *Streams) GetEvents(c *gin.Context) error {
 	chat, r, err := s.Registry.Find(c)
 	if err != nil {
@@ -47,7 +44,7 @@ func (s *Streams) GetEvents(c *gin.Context) error {
 	return s.ServeEvents(c, r)
 }
 
-// ServeEvents answers with a run's events from the request's position on.
+// ServeEvents sends a run's events from the request's position.
 func (s *Streams) ServeEvents(c *gin.Context, r *Run) error {
 	if r.remote {
 		if err := s.caughtUp(r, c.Request); err != nil {
@@ -61,11 +58,9 @@ func (s *Streams) ServeEvents(c *gin.Context, r *Run) error {
 	return nil
 }
 
-// caughtUp waits until the log of a run that another process had holds what the
-// request has seen already: what that process showed may have to come out of its
-// spool first. An event that does not come, since the run was closed without it, is
-// gone. Of a finished run it waits for one event more, which tells whether there is
-// anything to send.
+// caughtUp waits until the log of another process's run has all events that the client has seen. They may still be in
+// that process's spool. If the run was closed without such an event, the error is api.ErrGone. For an ended run,
+// caughtUp waits for one more event to find out whether there is anything to send.
 func (s *Streams) caughtUp(r *Run, req *http.Request) error {
 	lastID, err := api.LastEventID(req)
 	if err != nil {
@@ -78,7 +73,7 @@ func (s *Streams) caughtUp(r *Run, req *http.Request) error {
 	ctx, cancel := context.WithTimeout(req.Context(), s.Cfg.ResumeWait)
 	defer cancel()
 	err = r.Log.Reach(ctx, want)
-	if err == nil && r.Log.AtWait() && r.Log.Last() == lastID { // does it wait, or go on?
+	if err == nil && r.Log.AtWait() && r.Log.Last() == lastID { // find out whether the run has resumed
 		_ = r.Log.Reach(ctx, lastID+1)
 		return nil
 	}
@@ -96,20 +91,20 @@ func (s *Streams) caughtUp(r *Run, req *http.Request) error {
 	return api.ErrGone
 }
 
-// mirrorEvery is how often the log of another process's run is read.
+// mirrorEvery is the interval between reads of the log of another process's run.
 const mirrorEvery = 150 * time.Millisecond
 
-// lookEvery is how often a log that does not grow is looked at more closely.
+// lookEvery is the interval between closer checks of a log that does not grow.
 const lookEvery = time.Second
 
-// lastMoment is after which time a stream of another process's run ends whatever happens:
-// the run has ended before it, so a reader that still waits then waits for nothing.
+// lastMoment returns the maximum duration of a stream of another process's run. The run has ended by then.
 func (s *Streams) lastMoment() time.Duration { return s.Cfg.RunTimeout + s.Cfg.Lease }
 
-// Mirror polls a run of another process from its log in Redis, for as long as ctx.
-// finished: the log will not grow, so an empty one is gone. A log that vanished, or lost
-// its beginning, is waited for: Redis may have lost it under a run that goes on; the
-// run's holder writes it anew when it renews its lease.
+// Mirror polls a run of another process from its log in Redis until ctx ends. finished means that the log does not
+// grow, so an empty log results in api.ErrGone.
+//
+// If a log disappears or loses its beginning, Mirror waits for up to Cfg.Lease. Redis may have lost the log of an
+// active run, whose holder rewrites it when it renews its lease.
 func (s *Streams) Mirror(ctx context.Context, chat memory.Chat, id string, finished bool) *Run {
 	r := NewRun(id, chat, "")
 	r.remote, r.finished = true, finished
@@ -118,14 +113,14 @@ func (s *Streams) Mirror(ctx context.Context, chat memory.Chat, id string, finis
 		defer r.End()
 		last := time.NewTimer(s.lastMoment())
 		defer last.Stop()
-		var missingSince, checkedAt time.Time // since when the log lacks what was read or comes next; when that was asked
+		var missingSince, checkedAt time.Time // when the log was first incomplete; time of the last check
 		for !r.Log.Done() && !r.Log.Waiting() {
 			prevSeq := r.Log.Last()
 			logged, err := s.Store.Runs.Events(ctx, chat, id, prevSeq, Batch)
 			for _, l := range logged {
 				var e event.Event
 				if e, err = event.Decode(l.Line); err == nil {
-					if e.Blocking() { // whether the run still does is looked for when nothing follows
+					if e.Blocking() { // if no event follows, Rest shows whether the run still waits
 						r.Log.GoOn()
 					}
 					err = r.Log.Append(e)
@@ -186,22 +181,23 @@ func (s *Streams) Mirror(ctx context.Context, chat memory.Chat, id string, finis
 	return r
 }
 
-// errUnlogged: what was read of a run's log is not there any more.
+// errUnlogged indicates that a run's log has lost events that were read from it.
 var errUnlogged = errors.New("the run's log is gone")
 
-// stillLogged looks whether the log of a mirrored run still holds what was read of it.
+// stillLogged checks whether the log of a mirrored run still has the events that were read from it. It returns
+// errUnlogged if not, and problem.ErrMayRun if the run never began.
 func (s *Streams) stillLogged(ctx context.Context, r *Run) error {
 	line, err := s.Store.Runs.LastEvent(ctx, r.Chat, r.ID)
 	if err != nil {
 		return err
 	}
-	if line == nil && r.Log.Last() == 0 { // it may not have begun yet
+	if line == nil && r.Log.Last() == 0 { // the run may not have begun yet
 		record, err := s.Store.Runs.Record(ctx, r.Chat, r.ID)
 		exists := err == nil && record != nil
-		if exists && !record.Done() { // a record that is no chat's open run is of one that began nowhere, see RecordOf
+		if exists && !record.Done() { // a run that the chat's meta does not name never began; see RecordOf
 			exists, err = IsNamed(ctx, s.Store, r.Chat, r.ID)
 		}
-		if err == nil && !exists { // its process died, or was refused, before anything was shown
+		if err == nil && !exists { // its process died, or was refused, before it showed any event
 			err = problem.ErrMayRun
 		}
 		return err

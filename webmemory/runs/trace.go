@@ -17,14 +17,14 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// TraceRoutes returns traces of runs.
+// TraceRoutes serves traces of runs.
 type TraceRoutes struct {
 	*node.Core
 	Registry  *Registry
 	Histories *past.HistoryRoutes
 }
 
-// GetTrace is GET …/runs/{run}/trace: the steps of a run, whichever process has it, as far as it is.
+// GetTrace handles GET …/runs/{run}/trace. It returns the steps of a run so far, whichever process has the run.
 func (s *TraceRoutes) GetTrace(c *gin.Context) error {
 	chat, r, err := s.Registry.Find(c)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *TraceRoutes) GetTrace(c *gin.Context) error {
 	if r != nil && !r.accepted() {
 		r = nil
 	}
-	if r != nil && r.Log.Last() == 0 { // it waits for its turn
+	if r != nil && r.Log.Last() == 0 { // it waits for the chat's lease
 		return api.Answer(c.Writer, http.StatusOK,
 			webapi.Trace{RunID: id, Started: event.Seconds(r.Began), Steps: []webapi.TraceStep{}}, nil)
 	}
@@ -61,7 +61,8 @@ func (s *TraceRoutes) GetTrace(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, trace, nil)
 }
 
-// logOf is the log of another process's run, or of one that ended a while ago; nil where it is not whole.
+// logOf returns the log of another process's run, or of a run that ended a while ago. If the log is incomplete, it
+// returns nil.
 func (s *TraceRoutes) logOf(ctx context.Context, chat memory.Chat, run string) ([]event.Event, error) {
 	record, err := s.Store.Runs.Record(ctx, chat, run)
 	if err != nil || record == nil || record.Rewound {
@@ -74,11 +75,8 @@ func (s *TraceRoutes) logOf(ctx context.Context, chat memory.Chat, run string) (
 	return past.WholeLog(logs[0]), nil
 }
 
-// This file is about spans: one of each run, and those of what is done to the memory. Those of agents and models stand
-// below it, and are the apiserver's and the gateway's.
-
-// BeginSpan begins a run's span, and gives the context of what is asked for it. after is the traceparent of the run
-// until it waited; "" for one that begins.
+// BeginSpan begins a run's span and returns the context for the run's requests. The apiserver and the gateway add spans
+// of agents and models below it. previous is the traceparent of the run before it waited; "" for a new run.
 func BeginSpan(ctx context.Context, t *tracing.Tracer, r *Run, question, user, previous string) context.Context {
 	if t == nil {
 		return ctx
@@ -89,7 +87,7 @@ func BeginSpan(ctx context.Context, t *tracing.Tracer, r *Run, question, user, p
 	return r.Trail.In(ctx)
 }
 
-// endSpan ends a run's span. That of a post whose run is another process's is not sent.
+// endSpan ends a run's span. If another process has the post's run, the span is not sent.
 func endSpan(r *Run) {
 	if r.span == nil || r.Log.Last() == 0 && r.Refused == nil {
 		return
@@ -107,7 +105,7 @@ func endSpan(r *Run) {
 	r.span.End(failed)
 }
 
-// tracedSink is a run's writer with a span for each message that it appends.
+// tracedSink is a run's writer with a span for each appended message.
 type tracedSink struct {
 	*Writer
 	tracer *tracing.Tracer
@@ -116,7 +114,7 @@ type tracedSink struct {
 
 // Append implements event.Sink.
 func (s tracedSink) Append(key memory.Key, seq int64, m memory.Message) error {
-	if s.placed { // it is told again what is stored
+	if s.placed { // the message is already stored
 		return nil
 	}
 	span, _ := s.tracer.Start(s.run.Trail, tracing.Begin{Operation: tracing.CreateMemory, Subject: tracing.History})

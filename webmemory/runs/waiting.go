@@ -32,8 +32,8 @@ var (
 		Message: "The agents could not go on with the run right now, so it waits as before; please answer again."}
 )
 
-// GoOn has the apiserver go on with a run after its events were replayed. After an error it is
-// to be suspended again.
+// GoOn resumes a run at the apiserver after its events were replayed. After an error, the caller suspends the run
+// again.
 func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait) error {
 	s, r, w := d.runner, d.Run, d.writer
 	state := d.Waiting
@@ -71,7 +71,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 	req.Approved = append(req.Approved, granted...)
 	if s.Cfg.SelfURL != "" {
 		req.Memory = s.Access(r, nil)
-		s.Registry.Enlist(r) // its agents may ask before the apiserver has answered
+		s.Registry.Enlist(r) // its agents may send requests before the apiserver has answered
 	}
 	asking, cancel := context.WithTimeout(r.Trail.In(ctx), node.StoreTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 		s.Registry.ForgetRun(r)
 		s.Workers.Go(func() { s.Forget(r) })
 		if problem.FromError(err).Status == http.StatusRequestEntityTooLarge {
-			return err // which no repetition changes
+			return err // a retry would fail too
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
@@ -97,7 +97,7 @@ func (d *Driver) GoOn(ctx context.Context, answers []event.WaitAnswer, pending [
 	return nil
 }
 
-// moveTo notes where the apiserver has the run, if that is not where it was looked for.
+// moveTo stores the URL of the run's events at the apiserver if it has changed.
 func (d *Driver) moveTo(ctx context.Context, note redisstore.OpenRun, events string) {
 	if events == "" || events == d.events {
 		return
@@ -116,7 +116,7 @@ func (d *Driver) moveTo(ctx context.Context, note redisstore.OpenRun, events str
 	}
 }
 
-// grants are the tools that answers approve for good.
+// grants returns the tools that answers approve permanently.
 func grants(answers []event.WaitAnswer, pending []event.Wait) (tools []string) {
 	for _, a := range answers {
 		i := slices.IndexFunc(pending, func(w event.Wait) bool { return w.ID == a.ID })
@@ -127,22 +127,17 @@ func grants(answers []event.WaitAnswer, pending []event.Wait) (tools []string) {
 	return tools
 }
 
-// This file is about runs that wait for an answer: how one is suspended, and how one is ended if none comes. A
-// suspended run has no lease, no connection and nothing in memory: all that it goes on from is in Redis, and on the
-// disk of the process that suspended it, for when Redis loses it. How one goes on is in resume.go.
-
-// Bounds of what a run may wait with.
+// Limits of a waiting run.
 const (
-	maxState = 4 << 20 // bytes of what it goes on from
+	maxState = 4 << 20 // bytes of the state that it resumes from
 	maxWaits = 100
 )
 
-// isWaiting says whether the run waits: its state is kept, and is in force once the lease is given
-// back by rest.
+// isWaiting reports whether the run waits and its state is stored. The state takes effect when Rest releases the lease.
 func (d *Driver) isWaiting() bool { return d.Waiting != nil && d.Run.Log.Waiting() }
 
-// hold keeps the state of a run if its last event says that it waits, and gives the events to
-// store and show, without the state. A state that cannot be kept ends the run: the events tell so.
+// hold stores the state of a run if its last event is run_waiting. It returns the events to store and show, without the
+// state. If the state cannot be stored, the returned events end the run.
 func (d *Driver) hold(events []event.Event) ([]event.Event, error) {
 	last := events[len(events)-1]
 	p, ok := last.Payload.(*event.RunWaiting)
@@ -150,7 +145,7 @@ func (d *Driver) hold(events []event.Event) ([]event.Event, error) {
 	if !ok {
 		return events, nil
 	}
-	if p.State == nil { // of a log that goes on behind it, or the apiserver does not have it any more
+	if p.State == nil { // the run has resumed since, or the apiserver no longer has the state
 		d.Run.Log.GoOn()
 		return events, nil
 	}
@@ -177,7 +172,7 @@ func (d *Driver) hold(events []event.Event) ([]event.Event, error) {
 	return d.Run.Log.Closing(cause.Failure(), time.Now()), nil
 }
 
-// waitOf is the record of a run that waits, by the event that says so.
+// waitOf returns the record of a run that waits for pending. e is its run_waiting event.
 func (d *Driver) waitOf(e event.Event, pending []event.Wait) *redisstore.Waiting {
 	w := &redisstore.Waiting{Seq: e.Seq, Event: e.Line(), Open: d.Run.OpenRun(d.writer.Number)}
 	w.Open.Events, w.Open.Process = d.events, d.runner.Spool.Name()
@@ -193,7 +188,7 @@ func (d *Driver) waitOf(e event.Event, pending []event.Wait) *redisstore.Waiting
 	return w
 }
 
-// checkWaits says what keeps a run from waiting, as a *api.Problem.
+// checkWaits returns an *api.Problem if the run cannot wait.
 func checkWaits(p *event.RunWaiting) error {
 	bad := func(format string, args ...any) error {
 		return &api.Problem{Code: webapi.CodeBadWait, Message: "The run cannot wait: " + fmt.Sprintf(format, args...)}
@@ -220,8 +215,8 @@ var errNotKept = &api.Problem{
 		"message again.",
 }
 
-// saveState keeps what the run goes on from. While Redis is away it is tried for as long as the
-// patience; the error is errNotKept then.
+// saveState stores the state that the run resumes from. If Redis is unavailable, it retries for Cfg.Patience and then
+// returns errNotKept.
 func (d *Driver) saveState(w *redisstore.Waiting) error {
 	for began := time.Now(); ; {
 		err := d.regainIfLost(d.writer.Ctx)
@@ -242,8 +237,8 @@ func (d *Driver) saveState(w *redisstore.Waiting) error {
 	}
 }
 
-// restAgain has a run rest that is open although its events have ceased to come: it was about to
-// wait, or to go on, when a process died. False: it does not stand where its state was kept.
+// restAgain makes an open run wait again after its events have stopped. A process died when the run was about to wait
+// or to resume. restAgain returns false if the run is not at the position of its stored state.
 func (d *Driver) restAgain(ctx context.Context) (bool, error) {
 	w, err := d.runner.Store.Suspensions.State(ctx, d.Run.Chat, d.Run.ID)
 	if err != nil || w == nil || len(w.State) == 0 {
@@ -257,7 +252,8 @@ func (d *Driver) restAgain(ctx context.Context) (bool, error) {
 	if !ok || d.Run.Log.Last() != w.Seq && d.Run.Log.Last() != w.Seq-1 {
 		return false, nil
 	}
-	// Events of its going on are lost with those that had them; a call that it made is not to be answered anew.
+	// Events after the resumption are lost with their processes. If the run was granted a call since then, its waits must
+	// not be answered again.
 	calls, err := d.runner.ToolCalls.CallsOf(ctx, d.Run.Chat, d.Run.FirstRun())
 	if err != nil || calls.Runs[d.Run.ID].Called > w.Seq {
 		return false, err
@@ -281,14 +277,15 @@ func (d *Driver) restAgain(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// keepWait writes the state that the run resumes from to this disk, in case Redis loses it. lines are its events.
+// keepWait writes the state that the run resumes from to this disk, in case Redis loses it. lines are the run's events.
 func (d *Driver) keepWait(lines [][]byte) {
 	head := d.Run.head()
 	head.Turn, head.Waiting = d.Waiting.Turn, d.Waiting
 	d.runner.EndStore.Keep(head, lines)
 }
 
-// Rest gives the lease back with the run suspended.
+// Rest suspends the run and releases the lease. A suspended run has no lease, no connection and nothing in memory. Its
+// state is in Redis and, for a loss in Redis, on the disk of the process that suspended it.
 func (d *Driver) Rest() error {
 	w := d.Waiting
 	d.keepWait(d.Run.Log.Lines(0))
@@ -297,7 +294,7 @@ func (d *Driver) Rest() error {
 	})
 }
 
-// OpenRun is how the run is noted as open in a turn.
+// OpenRun returns the entry that marks the run as open in turn.
 func (r *Run) OpenRun(turn int64) redisstore.OpenRun {
 	open := redisstore.OpenRun{Run: r.ID, Turn: turn, Body: r.Body, Trace: r.Trail.Parent(), First: r.First,
 		Unkeyed: !r.Keyed, User: r.User}
@@ -307,19 +304,19 @@ func (r *Run) OpenRun(turn int64) redisstore.OpenRun {
 	return open
 }
 
-// Denial is why the waits of a run are closed without an answer.
+// Denial is the reason for closing the waits of a run without an answer.
 type Denial struct {
-	reason string // for the model and for readers, behind "denied: "
-	code   string // what the run's record says of each wait
+	reason string // for the model and for readers, after "denied: "
+	code   string // answer to each wait in the run's record
 }
 
-// Codes of denials, beside the decisions of people.
+// Codes of denials, in addition to people's decisions.
 const (
 	WaitClosed  = "closed"
 	WaitExpired = "expired"
 )
 
-// The reasons for which a run that waits is closed.
+// Reasons for closing a waiting run.
 var (
 	Superseded = &Denial{"the user said something else", WaitClosed}
 	TimedOut   = &Denial{"nobody answered in time", WaitExpired}
@@ -328,7 +325,7 @@ var (
 	StateLost  = &Denial{"what the run goes on from is lost", WaitClosed}
 )
 
-// denied stores the end of a run that waits, and says whether Redis has it.
+// denied stores the end of a waiting run and reports whether Redis has it.
 func (d *Driver) denied(ctx context.Context, why *Denial) (finished bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*node.StoreTimeout)
 	defer cancel()
@@ -348,7 +345,7 @@ func (d *Driver) denied(ctx context.Context, why *Denial) (finished bool, err er
 	if errors.Is(err, memory.ErrUnavailable) || errors.Is(err, memory.ErrMoved) {
 		return false, err
 	}
-	if err != nil || d.Run.Log.Last() == 0 { // its events are lost or damaged: there is nothing to end
+	if err != nil || d.Run.Log.Last() == 0 { // its events are lost or damaged, so it needs no end
 		d.writer.FinishedRun = d.Run
 		return d.withdraw(problem.ErrUnknownRun), nil
 	}
@@ -374,13 +371,13 @@ func (d *Driver) denied(ctx context.Context, why *Denial) (finished bool, err er
 	return true, nil
 }
 
-// Identify notes on a run that this process did not begin what is known of its post.
+// Identify copies the attributes of the post from open to a run that another process began.
 func (r *Run) Identify(open redisstore.OpenRun) {
 	r.User = open.User
 	r.Body, r.First, r.Keyed, r.Attempt = open.Body, open.First, !open.Unkeyed, max(open.Attempt, 1)
 }
 
-// openWaits are those that the run's last event of the kind names.
+// openWaits returns the waits of the run's last run_waiting event.
 func (r *Run) openWaits() (last []event.Wait) {
 	for _, line := range r.Log.Lines(0) {
 		if e, err := event.Decode(line); err == nil && e.Blocking() {
@@ -390,7 +387,7 @@ func (r *Run) openWaits() (last []event.Wait) {
 	return last
 }
 
-// WaitsOf are those of a run that is suspended.
+// WaitsOf returns the waits of a suspended run. If its event is unreadable, the error is redisstore.ErrStateLost.
 func WaitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
 	e, err := event.Decode(w.Event)
 	if err != nil {
@@ -403,5 +400,5 @@ func WaitsOf(w *redisstore.Waiting) ([]event.Wait, error) {
 	return p.Pending, nil
 }
 
-// Expired says whether the first wait of a chat has.
+// Expired reports whether the first wait of a chat has expired.
 func Expired(rest *redisstore.Rest) bool { return time.Now().UnixMilli() >= rest.First }

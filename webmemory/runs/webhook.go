@@ -19,25 +19,22 @@ import (
 	"mneme/webmemory/node"
 )
 
-// This file is about the persons that are to answer: the list of what all runs wait for, and
-// the webhook that is told of each wait.
-
-// Webhooks tells approvals.webhook of runs that wait. No run waits for it.
+// Webhooks notifies approvals.webhook of waiting runs. No run waits for the notification.
 type Webhooks struct {
 	*node.Core
 	Webhook *http.Client
 }
 
-// Headers of a request to a webhook: when it was made, in Unix seconds, and "sha256=" with the
-// HMAC-SHA256 in hex of that, a dot and the body.
+// Headers of a webhook request. The timestamp is in Unix seconds. The signature is "sha256=" with the hex HMAC-SHA256
+// of the timestamp, a dot and the body.
 const (
 	WebhookTimestamp = "Mneme-Timestamp"
 	WebhookSignature = "Mneme-Signature"
 )
 
-// WebhookBody is what a webhook is told of a run that waits.
+// WebhookBody is the body of a webhook request for a waiting run.
 type WebhookBody struct {
-	Tenant  memory.Tenant `json:"tenant,omitzero"` // whose chat it is; left out for the default one
+	Tenant  memory.Tenant `json:"tenant,omitzero"` // tenant of the chat; omitted for the default tenant
 	ChatID  memory.Chat   `json:"chat_id"`
 	RunID   string        `json:"run_id"`
 	Pending []WebhookWait `json:"waits"`
@@ -52,15 +49,15 @@ type WebhookWait struct {
 	ExpiresAt float64      `json:"expires_at"`
 }
 
-// Times of telling a webhook.
+// Timing of webhook requests.
 const (
-	webhookAnswers = 10 * time.Second // for one answer
-	webhookFirst   = time.Second      // until the second try; twice as long until each further one
+	webhookAnswers = 10 * time.Second // timeout of one request
+	webhookFirst   = time.Second      // delay before the second try; doubles for each further one
 	webhookTries   = 8                // over about four minutes
 )
 
-// tellWebhook tells the webhook what a run waits for, which never holds the run up. It gives up
-// after some tries, when the process ends, or when the webhook says that it will not have it.
+// tellWebhook sends a run's waits to the webhook in the background. It gives up after webhookTries, at the process's
+// end, or when the webhook rejects the request.
 func (s *Webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wait) {
 	if s.Cfg.Webhook.URL == "" || len(pending) == 0 {
 		return
@@ -71,7 +68,7 @@ func (s *Webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wai
 	}
 	body, err := json.Marshal(payload)
 	if err != nil {
-		return // plain structs of ours
+		return // plain structs always encode
 	}
 	s.Workers.Go(func() {
 		for try, wait := 1, webhookFirst; ; try, wait = try+1, 2*wait {
@@ -89,7 +86,7 @@ func (s *Webhooks) tellWebhook(chat memory.Chat, run string, pending []event.Wai
 	})
 }
 
-// callWebhook makes one request; again says whether another may have success.
+// callWebhook sends one request. retry reports whether another request may succeed.
 func (s *Webhooks) callWebhook(ctx context.Context, body []byte) (retry bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookAnswers)
 	defer cancel()
@@ -117,7 +114,7 @@ func (s *Webhooks) callWebhook(ctx context.Context, body []byte) (retry bool, er
 		fmt.Errorf("it answered with %s", resp.Status)
 }
 
-// NewWebhookClient follows no redirects: only the configured URL is told.
+// NewWebhookClient returns a client that follows no redirects, so only the configured URL is notified.
 func NewWebhookClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute},
 		CheckRedirect: telemetry.NoRedirect}

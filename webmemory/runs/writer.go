@@ -17,7 +17,7 @@ import (
 	"mneme/webmemory/node"
 )
 
-// Runs are those that wrote the messages of the histories.
+// Runs returns the id of the run of each message in the histories. An id may occur several times.
 func (w *Writer) Runs() (runs []string) {
 	for _, h := range w.Histories {
 		for _, raw := range h.Raw(0) {
@@ -32,38 +32,36 @@ func (w *Writer) Runs() (runs []string) {
 	return runs
 }
 
-// This file is about what is written into a chat: the run's log and the histories, in
-// Redis under the lease's fencing token, or in the spool, a write-ahead log on this disk,
-// while Redis does not take them.
-
-// Writer writes into one chat under its lease. It pins the histories as they were when it
-// began plus what it appended since. It is the sink of the fold (event.Histories); its
-// methods are for one goroutine.
+// Writer writes the run's log and the histories of one chat under its lease. It writes to Redis under the fencing
+// token. While Redis rejects writes, it uses the spool, a write-ahead log on this disk.
+//
+// It pins the histories as of its start, plus its own messages. It is the sink of event.Histories. Its methods are for
+// one goroutine.
 type Writer struct {
 	*Lease
 	Store *redisstore.Store
 	Cache *cache.Cache
 	Spool *spool.Spool
 
-	Subagents []memory.Agent // the subagents that there are, for all of the turn
+	Subagents []memory.Agent // configured subagents, fixed for the turn
 
-	// Redacted says whether the text of a spool's entry was redacted.
+	// Redacted reports whether the text of a spool entry was redacted.
 	Redacted func(spool.Entry) bool
-	// Rewound says whether a run of a turn was taken back since.
+	// Rewound reports whether a run of turn was rewound since.
 	Rewound func(run string, turn int64) bool
 
-	retryAt    time.Time // not before Redis is asked to log events, after a try that failed
-	extendedAt time.Time // when the log's life was prolonged
+	retryAt    time.Time // earliest time to log to Redis again after a failed attempt
+	extendedAt time.Time // time when the log's lifetime was last extended
 
-	Closed    string                         // the run that waited and was ended for this lease; "" for none
-	run       string                         // whose events are stored
-	logged    func() []redisstore.Logged     // the run's events until now
-	entries   int                            // that the run's log should have in Redis
-	placed    bool                           // what they add to the histories is there already
-	Histories map[memory.Key]*memory.History // pinned
+	Closed    string                         // waiting run that was ended for this lease; "" if none
+	run       string                         // run whose events are stored
+	logged    func() []redisstore.Logged     // returns the run's events so far
+	entries   int                            // expected number of entries of the run's log in Redis
+	placed    bool                           // the histories already have the messages of the events
+	Histories map[memory.Key]*memory.History // pinned histories
 }
 
-// Prepare loads the histories and stores what the spools hold of the chat.
+// Prepare loads the histories and stores the chat's entries from the spools.
 func (w *Writer) Prepare(ctx context.Context, agents []memory.Agent) error {
 	if err := w.Load(ctx, agents); err != nil {
 		return err
@@ -77,17 +75,17 @@ func (w *Writer) Prepare(ctx context.Context, agents []memory.Agent) error {
 	return w.borrow(ctx)
 }
 
-// Load brings the histories of the chat up to date, and raises their fencing tokens: the
-// chat's own history, those in its index, and of the configured subagents' those that are
-// stored or cached without being there, as another program leaves them, or Redis that lost
-// them. A subagent that the chat never used has no key, and the chat's own number fences
-// its first message.
+// Load updates the chat's histories and raises their fencing tokens. It loads the chat's own history, the pinned
+// histories and those in the index. It also loads configured subagents' histories that are stored or cached without an
+// index entry. Another program or a loss in Redis can cause this.
+//
+// A subagent that the chat never used has no key. The chat's own number fences its first message.
 func (w *Writer) Load(ctx context.Context, agents []memory.Agent) error {
 	keys := []memory.Key{memory.ChatKey(w.Chat)}
 	for _, a := range w.Agents {
 		keys = append(keys, memory.SubagentKey(a, w.Chat))
 	}
-	for key := range w.Histories { // of a lease that goes on
+	for key := range w.Histories { // pinned since an earlier Load under this lease
 		if !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
@@ -128,7 +126,7 @@ func (w *Writer) Load(ctx context.Context, agents []memory.Agent) error {
 	return nil
 }
 
-// History is the pinned copy of one history.
+// History returns the pinned copy of a history, or an empty history.
 func (w *Writer) History(key memory.Key) *memory.History {
 	if h := w.Histories[key]; h != nil {
 		return h
@@ -136,12 +134,11 @@ func (w *Writer) History(key memory.Key) *memory.History {
 	return memory.Empty(key)
 }
 
-// logPause is for how long Redis is not asked to log events after a try that failed: a run
-// must not wait for an absent Redis at each event.
+// logPause is the pause after a failed attempt to log to Redis. Without it, a run would wait for an unavailable Redis
+// at each event.
 const logPause = 300 * time.Millisecond
 
-// record puts events into the run's log: in Redis, or, while that does not take
-// them, in the spool.
+// record adds events to the run's log in Redis. If Redis does not accept them, it adds them to the spool.
 func (w *Writer) record(events []event.Event) error {
 	if err := w.mayWrite(); err != nil {
 		return err
@@ -173,7 +170,7 @@ func (w *Writer) record(events []event.Event) error {
 	return w.Spool.Add(entries...)
 }
 
-// keepLog is how often the life of a run's log is prolonged.
+// keepLog is the interval for extending the lifetime of a run's log.
 const keepLog = time.Minute
 
 // log adds events to the run's log in Redis.
@@ -189,24 +186,25 @@ func (w *Writer) log(ctx context.Context, lines ...redisstore.Logged) error {
 	return err
 }
 
-// closeGap writes the run's log anew: all events that it is known to have, and those
-// that follow. What stood behind the gap comes again from the apiserver. The chat's fencing
-// token is compared first: after a newer lease the log is another process's, which may have
-// closed the run in it, and writing over that would give one event's id two contents.
+// closeGap rewrites the run's log with all its known events, followed by following. The apiserver sends the events
+// after the gap again.
+//
+// closeGap first compares the chat's fencing token. After a newer lease, the log belongs to another process, which may
+// have closed the run. Overwriting it would give one event's id two contents.
 func (w *Writer) closeGap(ctx context.Context, following ...redisstore.Logged) error {
 	newest, err := w.Store.Turns.Latest(ctx, w.Chat)
 	if err != nil {
 		return err
 	}
 	if newest > w.Number {
-		return errLeaseLost // the log is another's by now
+		return errLeaseLost // the log belongs to another process now
 	}
 	w.entries, err = w.Store.Runs.Relog(ctx, w.Chat, w.run, append(w.logged(), following...)...)
 	return err
 }
 
-// relog puts events out of the spool into their run's log. It drops those of a run
-// that is over: its log has an end, or is gone.
+// relog moves events from the spool to their run's log. It drops events of an ended run, whose log has an end or no
+// longer exists.
 func (w *Writer) relog(ctx context.Context, entries []spool.Entry) (done int, err error) {
 	erased, err := w.Store.Erasures.Erased(ctx, entries[0].Key)
 	if err != nil {
@@ -234,10 +232,9 @@ func (w *Writer) relog(ctx context.Context, entries []spool.Entry) (done int, er
 	return len(entries), nil
 }
 
-// Append stores what an event adds to a history, under the fencing token: in Redis, or,
-// when that did not take it or may not have, in the spool. What follows in the same
-// history goes to the spool too until that is drained, and so does everything while events
-// wait there: a history is never ahead of its log.
+// Append stores an event's message in a history in Redis, under the fencing token. If Redis did not take it, or may not
+// have, Append adds it to the spool. The history's later messages then use the spool too, until it is drained. While
+// the spool has events, all messages use it, because a history is never ahead of its log.
 func (w *Writer) Append(key memory.Key, seq int64, m memory.Message) error {
 	if w.Ctx.Err() != nil {
 		return context.Cause(w.Ctx)
@@ -245,7 +242,7 @@ func (w *Writer) Append(key memory.Key, seq int64, m memory.Message) error {
 	if w.placed {
 		return nil
 	}
-	run, _, ok := memory.SplitID(m.ID) // what closes a run is marked apart from it
+	run, _, ok := memory.SplitID(m.ID) // a closing message has a run id of its own
 	if !ok {
 		return fmt.Errorf("a message for %s has no id of a run: %q", key, m.ID)
 	}
@@ -261,7 +258,7 @@ func (w *Writer) Append(key memory.Key, seq int64, m memory.Message) error {
 	return w.Spool.Add(spool.Entry{Queue: spool.History(key), Mark: mark, Bytes: encoded})
 }
 
-// AppendEncoded appends an encoded message to a history, after what the spool has for it.
+// AppendEncoded appends an encoded message to a history, after the history's spooled entries.
 func (w *Writer) AppendEncoded(key memory.Key, mark memory.Mark, encoded []byte) error {
 	ctx, cancel := context.WithTimeout(w.Ctx, node.StoreTimeout)
 	defer cancel()
@@ -278,8 +275,8 @@ func (w *Writer) AppendEncoded(key memory.Key, mark memory.Mark, encoded []byte)
 	return nil
 }
 
-// drain stores what the spool of this process holds of the chat, of an earlier lease or of
-// this one: the events first, since a history is never ahead of its log.
+// drain stores the chat's entries from this process's spool, from this lease or an earlier one. Events come first,
+// because a history is never ahead of its log.
 func (w *Writer) drain(ctx context.Context) error {
 	if err := w.Spool.Drain(ctx, spool.Events(w.Chat), w.relog); err != nil {
 		return err
@@ -295,9 +292,8 @@ func (w *Writer) drain(ctx context.Context) error {
 	return nil
 }
 
-// borrow stores what living processes on this disk hold of the chat in their spools: a run
-// that they left must not be closed short of what they have shown of it. They find
-// duplicates when they drain their spools themselves.
+// borrow stores the chat's entries from the spools of living processes on this disk. A run that they left must not be
+// closed without events that they have shown. They find the duplicates when they drain their spools.
 func (w *Writer) borrow(ctx context.Context) error {
 	entries, err := w.Spool.ReadOthers(w.Chat)
 	if err != nil {
@@ -322,9 +318,8 @@ func (w *Writer) borrow(ctx context.Context) error {
 	return nil
 }
 
-// apply appends entries of a spool under this fencing token. Those of a lease that is over
-// come behind what was written since, in one block; those from before an erasure are
-// dropped.
+// apply appends spool entries under this fencing token. Entries of an earlier lease follow the messages written since,
+// in one block. Entries from before an erasure are dropped.
 func (w *Writer) apply(ctx context.Context, entries []spool.Entry) (done int, err error) {
 	key := entries[0].Key
 	erased, err := w.Store.Erasures.Erased(ctx, key)
@@ -350,9 +345,8 @@ func (w *Writer) apply(ctx context.Context, entries []spool.Entry) (done int, er
 	return len(entries), w.closeLate(ctx, entries[len(entries)-1])
 }
 
-// closeLate closes a delegation that came late out of a spool, of a run that is over and
-// did not know of it at its end. A task of another run stays open: what came late was known
-// already, and that run goes on.
+// closeLate closes a delegation that came late from the spool. Its run has ended without it. A task of another run
+// stays open: the late entry was a duplicate, and that run continues.
 func (w *Writer) closeLate(ctx context.Context, last spool.Entry) error {
 	run := strings.TrimSuffix(last.Mark.Run, memory.ClosingSuffix)
 	finished := last.Mark.Turn != w.Number && (w.Open == nil || w.Open.Run != run)
@@ -379,7 +373,8 @@ func openMessage(h *memory.History, run string) (m memory.Message, open bool, er
 	return last[0], last[0].Role == memory.RoleUser && memory.RunOf(last[0].ID) == run, nil
 }
 
-// CloseWith ends a history behind its last message, which event seq of a run made that is lost.
+// CloseWith ends a history after its last message with the failure event.RunLost. Event seq of the lost run wrote that
+// message.
 func (w *Writer) CloseWith(ctx context.Context, h *memory.History, last memory.Message, run string, seq int64) error {
 	mark := memory.Mark{Run: event.Closing(run), Seq: seq + 1, Turn: w.Number}
 	end := memory.Failed(event.RunLost)
@@ -391,8 +386,7 @@ func (w *Writer) CloseWith(ctx context.Context, h *memory.History, last memory.M
 	return err
 }
 
-// Trim cuts the histories back to limit messages. What cannot be trimmed now is
-// trimmed after a later turn.
+// Trim shortens the histories to limit messages. A history that cannot be trimmed now is trimmed after a later turn.
 func (w *Writer) Trim(limit int) error {
 	if w.detached.Load() {
 		return nil
