@@ -20,40 +20,38 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Archives is about what trims cut off histories: a hash beside each history, with an array of messages by the position
-// of its first one. A trim and an import are fenced by the number of the chat's turn; every other change is a
-// compare-and-set on the segments that it saw.
+// Archives stores the messages that trims remove from histories. Each history has a hash of message arrays by the
+// position of their first message. The number of the chat's turn fences trims and imports. Every other change is a
+// compare-and-set on the segments that it read.
 type Archives struct {
 	*core
 	histories *Store
 }
 
-// trimBytes is the size of a history, in bytes of JSON, above which it is trimmed however
-// few messages it has.
+// trimBytes is the size of a history, in bytes of JSON, above which a trim ignores the number of messages.
 const trimBytes = 8 << 20
 
-// Archive says what becomes of messages that a trim cuts off a history.
+// Archive configures what happens to trimmed messages.
 type Archive struct {
-	Off         bool          // they are deleted
-	MaxMessages int           // kept of one history, in whole segments; 0: all
-	MaxAge      time.Duration // of a segment's newest message; 0: no end
+	Off         bool          // trimmed messages are deleted
+	MaxMessages int           // limit per history, in whole segments; 0: none
+	MaxAge      time.Duration // limit of the age of a segment's newest message; 0: none
 }
 
-// Segment describes messages that one trim cut off, which followed one another.
+// Segment describes consecutive messages that one trim removed from a history.
 type Segment struct {
-	Position    int // of its first message, counted since the history began
+	Position    int // position of its first message in the whole history
 	Messages    int
 	Newest      float64 // the newest timestamp among them, in Unix seconds
-	Missing     bool    // its messages are missing; if Messages is 0, their number is unknown
-	description string  // as it is stored
+	Missing     bool    // the messages are missing; Messages 0: their number is unknown
+	description string  // as stored
 
-	described bool // about says all of this
+	described bool // description was valid
 }
 
-// Trim moves the oldest messages of a history into its archive when it holds more than a
-// quarter above limit (0 is no limit) or more than 8 MiB; what stays begins with a user
-// message. The copy must be current; if it is not, the history stays as it is. Each
-// message carries its id from then on.
+// Trim moves the oldest messages of a history into its archive. It does so if the history exceeds limit by more than a
+// quarter (0 is no limit), or exceeds 8 MiB. The remaining messages start with a user message, and each has an id. If
+// the copy is outdated, Trim changes nothing.
 func (s Archives) Trim(ctx context.Context, have *memory.History, turn int64, limit int) (*memory.History, error) {
 	many := limit > 0 && have.Len() > limit+limit/4
 	large := have.Size() > trimBytes && !(s.Archive.Off && limit == 0)
@@ -75,10 +73,9 @@ func (s Archives) Trim(ctx context.Context, have *memory.History, turn int64, li
 	return short, nil
 }
 
-// trim moves the first n messages.
 func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n int) (*memory.History, error) {
 	key := have.Key()
-	// Versions before wrote messages without ids, and a foreign writer other spaces.
+	// Earlier versions wrote messages without ids, and other programs write different spaces.
 	if identified := have.Identified(); identified.Sum() != have.Sum() || identified.Size() != have.Size() {
 		identified.Follows(have.Cut(), have.First())
 		err := s.histories.replace(ctx, change{
@@ -108,8 +105,8 @@ func (s Archives) trim(ctx context.Context, have *memory.History, turn int64, n 
 	return short, nil
 }
 
-// describe is what is stored beside a segment: the number of its messages, the SHA-256 of
-// its array, and its newest timestamp.
+// describe returns the stored description of a segment: the number of its messages, the SHA-256 of its array, and its
+// newest timestamp.
 func describe(raw []json.RawMessage) string {
 	newest := 0.0
 	for _, m := range raw {
@@ -120,17 +117,17 @@ func describe(raw []json.RawMessage) string {
 	return fmt.Sprintf("%d %x %s", len(raw), sum, strconv.FormatFloat(newest, 'f', -1, 64))
 }
 
-// descriptionField is the field that describes the segment at a position.
+// descriptionField returns the field with the description of the segment at a position.
 func descriptionField(position int) string { return strconv.Itoa(position) + ":about" }
 
-// Segments lists what the archive of a history holds, the oldest first.
+// Segments returns the readable segments and the gaps in the archive of a history, the oldest first.
 func (s Archives) Segments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	segments, err := s.AllSegments(ctx, key)
 	return slices.DeleteFunc(segments, func(seg Segment) bool { return !seg.described }), err
 }
 
-// AllSegments is Segments with those that nothing describes, or something else: they count no messages. What the
-// archive's totals count beyond all that it holds is one of which nothing is left.
+// AllSegments is Segments including segments without a valid description, whose Messages is 0. If the archive's totals
+// count further messages, a Missing segment represents them.
 func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, error) {
 	var totals, meta *redis.SliceCmd
 	var fields *redis.StringSliceCmd
@@ -158,21 +155,20 @@ func (s Archives) AllSegments(ctx context.Context, key memory.Key) ([]Segment, e
 	for i := range segments {
 		segments[i].description = textAt(values, i)
 	}
-	if total != totals.Val()[0] { // something was archived or dropped between the two reads
+	if total != totals.Val()[0] { // the archive changed between the two reads
 		total = ""
 	}
 	return s.withGaps(parsed(segments, int(integer(total))), fields.Val(), detached), nil
 }
 
-// isDetached reports whether messages between an archive and its history are missing, as the fields of the meta say: see
-// common.lua.
+// isDetached reports whether messages between an archive and its history are missing. The arguments are fields of the
+// meta, see common.lua.
 func isDetached(first, joins, archived string) bool {
 	id, moved, _ := strings.Cut(joins, " ")
 	return first != "" && (joins == "?" || joins != "" && integer(moved) == integer(archived) && id != first)
 }
 
-// withGaps returns the segments of an archive with one for each gap that its fields name, and one behind it if the
-// history is apart.
+// withGaps returns the segments with a Missing one for each gap in fields. If detached is true, it appends another one.
 func (s *core) withGaps(segments []Segment, fields []string, detached bool) []Segment {
 	for _, f := range fields {
 		text, gap := strings.CutSuffix(f, ":gap")
@@ -192,7 +188,7 @@ func (s *core) withGaps(segments []Segment, fields []string, detached bool) []Se
 	return segments
 }
 
-// segmentsIn returns the segments that the fields of an archive name, in order.
+// segmentsIn returns the segments in the fields of an archive, in order.
 func segmentsIn(fields iter.Seq[string]) (segments []Segment) {
 	for f := range fields {
 		position, err := strconv.Atoi(strings.TrimSuffix(f, ":about"))
@@ -204,8 +200,7 @@ func segmentsIn(fields iter.Seq[string]) (segments []Segment) {
 	return slices.Compact(segments)
 }
 
-// parsed parses the descriptions of segments. Messages that the archive's total counts and no segment has are a segment
-// of their own.
+// parsed parses the descriptions of segments. If total counts messages that no segment has, it adds a Missing segment.
 func parsed(segments []Segment, total int) []Segment {
 	missing := total
 	for i := range segments {
@@ -213,7 +208,7 @@ func parsed(segments []Segment, total int) []Segment {
 		_, err := fmt.Sscan(seg.description, &seg.Messages, &sum, &seg.Newest)
 		if seg.described = err == nil && seg.Messages >= 0; !seg.described {
 			seg.Messages = 0
-			missing = 0 // it may have them
+			missing = 0 // this segment may have them
 		}
 		missing -= seg.Messages
 	}
@@ -223,8 +218,8 @@ func parsed(segments []Segment, total int) []Segment {
 	return segments
 }
 
-// withMissing puts a segment of which nothing is left where there is room for it: what redactions and rewinds take out of
-// an archive leaves room, too.
+// withMissing inserts a Missing segment where the positions leave room for it. Redactions and rewinds also leave room
+// in an archive.
 func withMissing(segments []Segment, messages int) []Segment {
 	i, position := 0, 0
 	for i < len(segments) && segments[i].Position < position+messages {
@@ -234,8 +229,8 @@ func withMissing(segments []Segment, messages int) []Segment {
 	return slices.Insert(segments, i, Segment{Position: position, Messages: messages, Missing: true, described: true})
 }
 
-// Archived is how many messages have left each history by trims since it began, in one round
-// trip: what an index over a history and its archive is held against.
+// Archived returns, in one round trip, how many messages trims have removed from each history since its start. An index
+// over a history and its archive is checked against this number.
 func (s Archives) Archived(ctx context.Context, keys ...memory.Key) ([]int, error) {
 	cmds := make([]*redis.StringCmd, len(keys))
 	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
@@ -253,8 +248,8 @@ func (s Archives) Archived(ctx context.Context, keys ...memory.Key) ([]int, erro
 	return out, nil
 }
 
-// Read gives the messages of segments, in their order. One that is gone meanwhile
-// has none; one that is not what was archived is a memory.DamagedError.
+// Read returns the messages of segments, in their order. A segment that was removed meanwhile has none. If a segment
+// does not match its description, Read returns a memory.DamagedError.
 func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment) ([][]json.RawMessage, error) {
 	values, err := s.segmentValues(ctx, key, segments)
 	if err != nil {
@@ -271,7 +266,7 @@ func (s Archives) Read(ctx context.Context, key memory.Key, segments ...Segment)
 	return out, nil
 }
 
-// messagesIn returns the messages of a segment's value, which must have the segment's sum.
+// messagesIn returns the messages of a segment's value. It returns an error if the value's sum is wrong.
 func (seg Segment) messagesIn(value []byte) ([]json.RawMessage, error) {
 	_, sum, _ := strings.Cut(seg.description, " ")
 	sum, _, _ = strings.Cut(sum, " ")
@@ -281,7 +276,7 @@ func (seg Segment) messagesIn(value []byte) ([]json.RawMessage, error) {
 	return memory.Elements(value)
 }
 
-// segmentValues reads segments as they are stored; nil stands for one that is gone.
+// segmentValues returns the stored values of segments, nil for a removed segment.
 func (s Archives) segmentValues(ctx context.Context, key memory.Key, segments []Segment) ([]any, error) {
 	if len(segments) == 0 {
 		return nil, nil
@@ -294,7 +289,7 @@ func (s Archives) segmentValues(ctx context.Context, key memory.Key, segments []
 	return values, failure(err, "reading the archive of %s", key)
 }
 
-// retire drops the oldest segments of an archive that is bounded.
+// retire drops the oldest segments of a limited archive.
 func (s Archives) retire(ctx context.Context, key memory.Key) error {
 	if s.Archive.MaxMessages <= 0 && s.Archive.MaxAge <= 0 {
 		return nil
@@ -325,10 +320,9 @@ func (s Archives) retire(ctx context.Context, key memory.Key) error {
 
 func (seg Segment) isMissing() bool { return seg.Missing }
 
-// rearchive passes the messages of each segment through keep, and writes what differs;
-// a segment of which none stays goes, and so does one that cannot be read of which drop says so:
-// a single message cannot be taken out of it. Segments that clean knows, nil for none, stay as they are and are not
-// read. It starts over if a segment was changed meanwhile.
+// rearchive passes the messages of each segment through keep and writes the segments that changed. It deletes empty
+// segments, and unreadable segments for which drop returns true, because single messages cannot be removed from these.
+// It skips segments for which clean returns true; clean may be nil. It starts over if a segment changed meanwhile.
 func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segment) bool,
 	keep func([]json.RawMessage) ([]json.RawMessage, error), drop func(value string) bool) (changed bool, err error) {
 	for range attempts {
@@ -376,8 +370,8 @@ func (s Archives) rearchive(ctx context.Context, key memory.Key, clean func(Segm
 	return false, fmt.Errorf("%w: the archive changed under every attempt", memory.ErrUnavailable)
 }
 
-// rewritten is a segment with what keep leaves of its messages, and what describes that; nothing of either if
-// none is left. What another program made of a segment is taken as it is, if it is one.
+// rewritten returns the messages of a segment that keep returns, and their description. Both are empty if no message
+// remains. It accepts a segment that another program changed if the segment is a valid history.
 func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]json.RawMessage, error)) (description,
 	fresh string, err error) {
 	h, err := memory.ParseHistory(key, []byte(value))
@@ -394,25 +388,24 @@ func rewritten(key memory.Key, value string, keep func([]json.RawMessage) ([]jso
 	return describe(rest), string(memory.Array(rest)), nil
 }
 
-// segmentMessages and segmentBytes bound a segment that is not made by a trim.
+// segmentMessages and segmentBytes bound a segment that an import writes.
 const (
 	segmentMessages = 256
 	segmentBytes    = 1 << 20
 )
 
-// Importer fills a history that is empty, oldest message first. Add what it is to hold, then
-// Close it.
+// Importer fills an empty history, oldest message first. Call Add for each message, then Close.
 type Importer struct {
 	archives Archives
 	turn     int64
 	limit    int
-	position int             // messages that were archived
-	history  *memory.History // the others
+	position int             // number of archived messages
+	history  *memory.History // the other messages
 }
 
-// Import begins to fill a history under a turn, which must have been raised on it. No more
-// than limit messages (0: any number) of at most 8 MiB stay at hand, the others go to the
-// archive, or nowhere if there is none.
+// Import starts to fill a history under a turn. The history's stored turn must already have been raised to it. At most
+// limit messages (0: any number) of at most 8 MiB stay in the history. The others go to the archive, or are dropped if
+// archiving is off.
 func (s Archives) Import(ctx context.Context, turn int64, key memory.Key, limit int) (*Importer, error) {
 	if key.Agent() != "" {
 		if _, err := s.indexHistory(ctx, key, turn); err != nil {
@@ -423,7 +416,7 @@ func (s Archives) Import(ctx context.Context, turn int64, key memory.Key, limit 
 	return im, im.segment(ctx, 0, "", "")
 }
 
-// Add takes the next message, which carries its id.
+// Add adds the next message, which must have an id.
 func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
 	im.history = im.history.With(message)
 	if im.history.Size() > 2*trimBytes || im.limit > 0 && im.history.Len() > 2*im.limit+segmentMessages {
@@ -432,10 +425,10 @@ func (im *Importer) Add(ctx context.Context, message json.RawMessage) error {
 	return nil
 }
 
-// shorten archives what is too much.
+// shorten archives the messages above the limits.
 func (im *Importer) shorten(ctx context.Context) error {
 	n := im.history.Excess(im.limit, trimBytes*4/5)
-	if n == 0 && im.limit > 0 { // one exchange, or messages of no user: no matter where it is cut
+	if n == 0 && im.limit > 0 { // no exchange boundary fits, so any message may be the first
 		n = max(im.history.Len()-im.limit, 0)
 	}
 	if n == 0 {
@@ -475,7 +468,7 @@ func (im *Importer) segment(ctx context.Context, count int, description, value s
 	return failure(err, "importing %s", im.history.Key())
 }
 
-// Close stores what stays at hand, and with it that the history was changed on purpose.
+// Close stores the remaining history and marks the import as a deliberate change.
 func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 	if err := im.shorten(ctx); err != nil {
 		return nil, err
@@ -497,7 +490,7 @@ func (im *Importer) Close(ctx context.Context) (*memory.History, error) {
 	return h, im.archives.retire(ctx, h.Key())
 }
 
-// Remembered is how many messages a history has with its archive.
+// Remembered returns the number of messages in a history and its archive.
 func (s Archives) Remembered(ctx context.Context, h *memory.History) (n int, err error) {
 	segments, err := s.Segments(ctx, h.Key())
 	for _, seg := range segments {

@@ -8,28 +8,26 @@ import (
 	"mneme/memory"
 )
 
-// This file is about calls of tools outside, which a run claims before it makes them.
-
-// Call is one call of a tool outside, as a run's calls have it under the call's id.
+// Call is one external tool call, as stored under its id. A run claims a call before it makes it.
 type Call struct {
-	Run       string       `json:"run"` // the attempt that was granted it first
+	Run       string       `json:"run"` // the first attempt that was granted the call
 	Subagent  memory.Agent `json:"subagent,omitempty"`
 	Tool      string       `json:"tool"`
 	N         int          `json:"n"`
 	ClaimedAt int64        `json:"at"` // Unix ms
 }
 
-// Claim asks for a call of a run's, by its id, under the chat's lease and turn. The word is one of
-// the states of a memory.Claimed; result is that of Settle. first is the run of the first attempt at the post: all
-// attempts share their calls. memory.ErrMoved: the turn is over. memory.ErrUnavailable: it is not granted, also where
-// too few replicas have it.
+// Claim claims a run's call by its id, under the chat's lease and turn. word is a state of memory.Claimed, and result
+// is the result that Settle stored. first is the run of the first attempt at the post; all attempts share their calls.
+// memory.ErrMoved means that the turn has ended. memory.ErrUnavailable means that the call is not granted, for example
+// because too few replicas confirmed it.
 func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn int64, first, id string, c Call,
 	repeatable bool) (word string, result []byte, err error) {
 	record, err := json.Marshal(c)
 	if err != nil {
 		return "", nil, err
 	}
-	// The index first: calls are found by their run when the chat is erased.
+	// Write the index first. The erasure of a chat finds calls by their run.
 	err = s.redis.HSetNX(ctx, chatMeta(chat), "r:"+first, s.now().Add(s.openLife(true)).UnixMilli()).Err()
 	if err != nil {
 		return "", nil, failure(err, "claiming a call of run %s", first)
@@ -42,7 +40,7 @@ func (s Runs) Claim(ctx context.Context, chat memory.Chat, token string, turn in
 	return r.Word(), []byte(r.Part(1)), failure(err, "claiming a call of run %s", first)
 }
 
-// Settle keeps what a granted call returned; the first result stays. false: it was not granted.
+// Settle stores the result of a granted call. It keeps an earlier result. It returns false if the call was not granted.
 func (s Runs) Settle(ctx context.Context, chat memory.Chat, turn int64, first, id string, result []byte) (bool,
 	error) {
 	r, err := s.replicated(ctx, settleScript, []string{chatMeta(chat), callsKey(chat, first)},
@@ -50,16 +48,16 @@ func (s Runs) Settle(ctx context.Context, chat memory.Chat, turn int64, first, i
 	return r.Word() == "ok", failure(err, "keeping the result of a call of run %s", first)
 }
 
-// Unclaim takes a call back that was granted and will not be made.
+// Unclaim withdraws a granted call that will not be made.
 func (s Runs) Unclaim(ctx context.Context, chat memory.Chat, first, id string) error {
 	return failure(s.redis.HDel(ctx, callsKey(chat, first), id).Err(), "taking back a call of run %s", first)
 }
 
-// ResultOf is the field beside a call's own that has its result.
+// ResultOf returns the field that holds the result of a call.
 func ResultOf(id string) string { return id + ":result" }
 
-// RestoreCalls puts back what Redis lost of a run's calls, under the token of the chat's lease: fields are calls by
-// their ids and results by ResultOf. What Redis has stays.
+// RestoreCalls restores calls of a run that Redis lost, under the token of the chat's lease. fields are calls by their
+// ids, and results by ResultOf. Existing fields stay.
 func (s Runs) RestoreCalls(ctx context.Context, chat memory.Chat, token, first string,
 	fields map[string]string) error {
 	if len(fields) == 0 {

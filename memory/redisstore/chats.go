@@ -17,52 +17,53 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Chats is about the list of chats in the order of use, and what it says of each. The list is an index: a
-// chat comes into it with each run, and one that is not there any more leaves it when it is met. A chat's
-// title is a field of its meta, title if a person has set it, else begins: the id of the message that it was
-// made from, a blank, and the title; a blank alone for a chat of which all was taken back.
-// It needs no turn: what is made from a history is a compare-and-set on the sum, turn and cut in its meta. It
-// also finds the histories that there are (list.go), and writes nothing for that.
+// Chats handles the list of chats by last use, and the card of each chat. The list is an index: each run adds its chat,
+// and a reader that meets a missing chat removes it. A chat's title is the field title of its meta, if a person set
+// one. Otherwise it comes from the field begins: the id of the source message, a space, and the title. A single space
+// stands for a chat whose messages were all rewound.
+//
+// Chats needs no turn. Data derived from a history is written by compare-and-set on the sum, turn and cut in its meta.
+// Chats also finds the existing histories (list.go), without writing.
 type Chats struct {
 	*core
 	archives Archives
 }
 
-// filledMember stands in the list of chats when all that were there before it are in it. It is no chat's id; its
-// score is when that was.
+// filledMember is in the list of chats once all earlier chats are. It cannot be a chat's id. Its score is the time when
+// the list was complete.
 const filledMember = "*filled"
 
-// pinMark begins the member that stands in the list of chats for a pin, before the id of the pinned chat. It is no
-// chat's id, and its score, pinScore, is below those of the chats.
+// pinMark is the prefix of a pin in the list of chats, before the id of the pinned chat. It cannot begin a chat's id.
+// pinScore, the score of pins, is below the scores of chats.
 const pinMark, pinScore = "*pin:", -1
 
-// Pins is the place in a list of chats behind which its pins are.
+// Pins is the place in a list of chats directly before its pins.
 var Pins = Place{Used: pinScore, Member: "~"}
 
-// filledFor is for how long after the list was filled it is filled again by each process that starts: until then
-// there may have been others, of a version without the list.
+// filledFor is the period after the first filling of the list in which each starting process fills it again. Processes
+// of a version without the list may still run in that period.
 const filledFor = 24 * time.Hour
 
-// goneAfter is how long a chat may be in the list of which nothing is there yet.
+// goneAfter is how long a listed chat may have no data before Unlist removes it.
 const goneAfter = time.Minute
 
-// Place is one in the list of chats.
+// Place is a place in the list of chats.
 type Place struct {
-	Used   int64  // Unix ms of the chat's last run, 0 if that is not known
+	Used   int64  // Unix ms of the chat's last run, 0 if unknown
 	Member string // the chat's id
-	Asleep bool   // it is in the cold store
+	Asleep bool   // the chat is in the cold store
 }
 
-// Chat is the chat that has the place in a tenant's list; ok is false where it is none.
+// Chat returns the chat at the place in a tenant's list. ok is false if the member is no chat's id.
 func (p Place) Chat(tenant memory.Tenant) (chat memory.Chat, ok bool) {
 	chat, err := tenant.Chat(p.Member)
 	return chat, err == nil
 }
 
-// Cursor is the place as a text.
+// Cursor returns the place as text.
 func (p Place) Cursor() string { return strconv.FormatInt(p.Used, 10) + "." + p.Member }
 
-// ParsePlace reads a Cursor; "" is the beginning of the list. Errors are memory.ErrBadName.
+// ParsePlace parses a Cursor. "" is the start of the list. Errors are memory.ErrBadName.
 func ParsePlace(cursor string) (p Place, err error) {
 	if cursor == "" {
 		return p, nil
@@ -78,8 +79,8 @@ func ParsePlace(cursor string) (p Place, err error) {
 	return p, nil
 }
 
-// ByUse lists up to count places behind one in a tenant's list, the latest first: behind Pins those of the chats
-// that are pinned, in no order and without the times of their use, which Used has.
+// ByUse returns up to count places after cursor in a tenant's list, the latest first. After Pins it returns the pinned
+// chats, in no particular order and without their last use, which Used returns.
 func (s Chats) ByUse(ctx context.Context, tenant memory.Tenant, cursor Place, count int) ([]Place, error) {
 	kinds := []memory.Kind{memory.KindChats, memory.KindCold}
 	if s.Forget == nil {
@@ -89,22 +90,22 @@ func (s Chats) ByUse(ctx context.Context, tenant memory.Tenant, cursor Place, co
 	return places, failure(err, "listing the chats")
 }
 
-// Card is what a list of chats says of one.
+// Card describes a chat in a list of chats.
 type Card struct {
 	Title    string
-	Messages int    // of the chat's own history, with those in its archive; 0 as long as no process has counted them
-	Bytes    int    // of that history
+	Messages int    // in the chat's own history and its archive; 0 until counted
+	Bytes    int    // of the chat's own history
 	Metadata string // JSON, "" for none
-	Open     bool   // a run goes on
-	Waiting  bool   // a run waits for an answer
-	Missing  bool   // there is no such chat
+	Open     bool   // it has an open run
+	Waiting  bool   // it has a waiting run
+	Missing  bool   // the chat does not exist
 	Pinned   bool
 
-	untitled bool // it has messages, and no process has looked how they begin
+	untitled bool // it has messages, and no process has derived a title yet
 	archived bool
 }
 
-// Cards describes chats, in one round trip, and one or two more for those that have no title yet.
+// Cards describes chats in one round trip. Each chat without a title takes a few more.
 func (s Chats) Cards(ctx context.Context, chats ...memory.Chat) ([]Card, error) {
 	metas, archives := make([]*redis.SliceCmd, len(chats)), make([]*redis.StringCmd, len(chats))
 	sizes, pins := make([]*redis.IntCmd, len(chats)), make([]*redis.FloatCmd, len(chats))
@@ -163,7 +164,8 @@ func cardOf(meta []any, size, archived int) Card {
 	return c
 }
 
-// Unlist takes a chat off the list that is gone, unless it is used again.
+// Unlist removes a missing chat from the list, unless the chat was used since p was read. It ignores places younger
+// than goneAfter.
 func (s Chats) Unlist(ctx context.Context, tenant memory.Tenant, p Place) error {
 	if s.now().UnixMilli()-p.Used < goneAfter.Milliseconds() {
 		return nil
@@ -176,8 +178,8 @@ func (s Chats) Unlist(ctx context.Context, tenant memory.Tenant, p Place) error 
 	return failure(err, "taking chat %s off the list", p.Member)
 }
 
-// List brings chats into the list that are not in it, and sees that each has a title. The turn of a chat, which is
-// made of the time, tells when it was used.
+// List adds chats to the list and derives missing titles. The last use of a new entry is the chat's turn, which is
+// based on the time.
 func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 	turns := make([]*redis.StringCmd, len(chats))
 	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
@@ -205,7 +207,7 @@ func (s Chats) List(ctx context.Context, chats ...memory.Chat) error {
 	return err
 }
 
-// Used are the places of chats of a tenant: when each had its last run, 0 if that is not known.
+// Used returns the places of a tenant's chats, with the time of each chat's last run, 0 if unknown.
 func (s Chats) Used(ctx context.Context, tenant memory.Tenant, ids ...string) ([]Place, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -230,8 +232,8 @@ func (s Chats) Used(ctx context.Context, tenant memory.Tenant, ids ...string) ([
 	return places, nil
 }
 
-// filledMark is what notes in the list of the default tenant that all chats are in it, in so many shards. In more than
-// one its score is negative, so that it counts as no chat.
+// filledMark returns the mark of a complete list, for the current number of shards. The mark is in the default tenant's
+// list. For several shards its score is negative, so that it does not count as a chat.
 func (s Chats) filledMark() (list string, mark redis.Z) {
 	mark = redis.Z{Score: s.deadline(0), Member: filledMember}
 	if s.ListShards > 1 {
@@ -240,7 +242,7 @@ func (s Chats) filledMark() (list string, mark redis.Z) {
 	return memory.ListKey(memory.KindChats, memory.Tenant{}), mark
 }
 
-// Listed says whether all chats are in the list that another process, or none, has brought there.
+// Listed reports whether the list of chats was completed more than filledFor ago.
 func (s Chats) Listed(ctx context.Context) (bool, error) {
 	list, mark := s.filledMark()
 	score, err := s.redis.ZScore(ctx, list, mark.Member.(string)).Result()
@@ -251,14 +253,14 @@ func (s Chats) Listed(ctx context.Context) (bool, error) {
 	return ago > float64(filledFor.Milliseconds()), failure(err, "looking at the list of chats")
 }
 
-// AllListed notes that all chats are in the list.
+// AllListed records that all chats are in the list.
 func (s Chats) AllListed(ctx context.Context) error {
 	list, mark := s.filledMark()
 	return failure(s.redis.ZAddNX(ctx, list, mark).Err(), "noting that the chats are listed")
 }
 
-// ChangeCard sets a chat's title and metadata, "" for none, and whether it is pinned; nil leaves it. false: there is no
-// such chat.
+// ChangeCard sets a chat's title, metadata and pin. "" removes a title or metadata, and nil leaves a value unchanged.
+// It returns false if the chat does not exist.
 func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata *string, pinned *bool) (bool, error) {
 	var fields []any
 	if title != nil {
@@ -283,17 +285,17 @@ func (s Chats) ChangeCard(ctx context.Context, chat memory.Chat, title, metadata
 	return r.Word() == "ok", failure(err, "describing chat %s", chat)
 }
 
-// beginning is the field begins.
+// beginning returns the value of the field begins.
 func beginning(id, title string) string { return id + " " + title }
 
-// TitleSet is the title that ChangeCard set; "" for none.
+// TitleSet returns the title that ChangeCard set, "" for none.
 func (s Chats) TitleSet(ctx context.Context, chat memory.Chat) (string, error) {
 	title, err := s.field(ctx, chatMeta(chat), "title")
 	return title, failure(err, "reading the title of chat %s", chat)
 }
 
-// RedactTitle takes the text out of a title that was made from a message that has names by its id. A title that
-// was set goes altogether: it may say in other words what any message did.
+// RedactTitle redacts a title that was derived from a message whose id has accepts. It removes a title that a person
+// set, because it may repeat any message in other words.
 func (s Chats) RedactTitle(ctx context.Context, chat memory.Chat, has func(id string) bool) error {
 	if err := s.redis.HDel(ctx, chatMeta(chat), "title").Err(); err != nil {
 		return failure(err, "redacting the title of chat %s", chat)
@@ -301,13 +303,13 @@ func (s Chats) RedactTitle(ctx context.Context, chat memory.Chat, has func(id st
 	return s.changeBeginning(ctx, chat, memory.RedactedText, has)
 }
 
-// MakeTitle puts a title that was made from a chat's first message in the place of that message's beginning, with
-// which it goes when the message does. It changes nothing where there is no such message, or it was redacted.
+// MakeTitle replaces the title that was derived from a chat's first message. The new title is removed together with
+// that message. It changes nothing if that message is missing or redacted.
 func (s Chats) MakeTitle(ctx context.Context, chat memory.Chat, title string) error {
 	return s.changeBeginning(ctx, chat, title, func(id string) bool { return id != "" && id != "-" })
 }
 
-// changeBeginning sets the title that was made from a message that has names by its id, unless it is redacted.
+// changeBeginning changes the title that was derived from a message whose id has accepts, unless the title is redacted.
 func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, newTitle string, has func(id string) bool) error {
 	for range attempts {
 		opening, expected, err := s.openingOf(ctx, chat)
@@ -323,7 +325,7 @@ func (s Chats) changeBeginning(ctx context.Context, chat memory.Chat, newTitle s
 	return fmt.Errorf("%w: the title of chat %s changed under every attempt", memory.ErrUnavailable, chat)
 }
 
-// openingOf is how a chat begins, and what the script that changes it holds against what is there then.
+// openingOf returns the field begins, and the meta values that beginsScript compares.
 func (s Chats) openingOf(ctx context.Context, chat memory.Chat) (opening string, expected []any, err error) {
 	fields, err := s.redis.HMGet(ctx, chatMeta(chat), "sum", "turn", "cut", "begins").Result()
 	if err != nil {
@@ -332,7 +334,7 @@ func (s Chats) openingOf(ctx context.Context, chat memory.Chat) (opening string,
 	return textAt(fields, 3), []any{textAt(fields, 0), textAt(fields, 1), textAt(fields, 2)}, nil
 }
 
-// ListNew brings a chat into the list that was filled in another way than by runs.
+// ListNew adds a chat whose messages do not come from runs to the list, or updates its last use.
 func (s Chats) ListNew(ctx context.Context, chat memory.Chat) error {
 	err := s.redis.ZAdd(ctx, s.chatsKey(chat), redis.Z{Score: s.deadline(0), Member: chat.ID()}).Err()
 	if err == nil {
@@ -341,8 +343,8 @@ func (s Chats) ListNew(ctx context.Context, chat memory.Chat) error {
 	return failure(err, "listing chat %s", chat)
 }
 
-// deriveTitle makes the title of a chat from its first message and notes it, unless the history has changed meanwhile or no
-// meta describes it.
+// deriveTitle returns the title that the first user message of a chat yields. It stores the title, unless the history
+// has changed meanwhile or has no meta.
 func (s Chats) deriveTitle(ctx context.Context, chat memory.Chat, archived bool) (title string, err error) {
 	key := memory.ChatKey(chat)
 	opening, expected, err := s.openingOf(ctx, chat)
@@ -370,7 +372,7 @@ func (s Chats) deriveTitle(ctx context.Context, chat memory.Chat, archived bool)
 		_ = json.Unmarshal(first, &m) // it has a role
 		id, title = memory.IDs([]json.RawMessage{first})[0], memory.Title(m.Content)
 	}
-	// no change of the chat would take it away, or it has one by now
+	// without a sum, no later change would remove the title; or there already is one
 	if expected[0] == "" || strings.TrimSpace(opening) != "" {
 		return title, nil
 	}
@@ -378,7 +380,8 @@ func (s Chats) deriveTitle(ctx context.Context, chat memory.Chat, archived bool)
 	return title, failure(err, "noting how chat %s begins", chat)
 }
 
-// firstArchived is the oldest message of a user in an archive; nil if its first segment has none, or is damaged.
+// firstArchived returns the oldest user message in an archive. It returns nil if the first segment has none or is
+// damaged.
 func (s Chats) firstArchived(ctx context.Context, key memory.Key) (json.RawMessage, error) {
 	segments, err := s.archives.Segments(ctx, key)
 	if err != nil || len(segments) == 0 || segments[0].Missing {
@@ -394,7 +397,7 @@ func (s Chats) firstArchived(ctx context.Context, key memory.Key) (json.RawMessa
 	return firstOfUser(memory.Array(read[0])), nil
 }
 
-// firstOfUser is the first message of a user in an array that may be cut off; nil for none.
+// firstOfUser returns the first user message in an array that may be truncated, nil for none.
 func firstOfUser(array []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(array))
 	if _, err := d.Token(); err != nil {
@@ -413,18 +416,19 @@ func firstOfUser(array []byte) json.RawMessage {
 	return nil
 }
 
-// Quarantine puts entries into a chat's quarantine, or releases them; full says that there is no room for them.
+// Quarantine adds entries to a chat's quarantine, or releases them. full reports that the quarantine has no room for
+// them.
 func (s Chats) Quarantine(ctx context.Context, chat memory.Chat, release bool, entries ...string) (full bool,
 	err error) {
 	full, err = s.changeMembers(ctx, chat, NoTurn, quarantined, release, entries...)
 	return full, failure(err, "changing the quarantine of chat %s", chat)
 }
 
-// Quarantined is a chat's quarantine.
+// Quarantined returns a chat's quarantine.
 func (s Chats) Quarantined(ctx context.Context, chat memory.Chat) (memory.Quarantine, error) {
 	entries, err := s.members(ctx, chat, quarantined)
 	return entries, failure(err, "reading the quarantine of chat %s", chat)
 }
 
-// quarantined is the field of a chat's meta with its quarantine.
+// quarantined is the field of a chat's meta that holds its quarantine.
 const quarantined = "quarantine"

@@ -19,29 +19,29 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Cold is about chats that sleep in the cold store: a list of them for each tenant, and how the keys of one leave Redis
-// and come back. A chat leaves under its lease in two rounds, between which it is in both lists; its meta says in cold
-// how far that is: the turn in which the sweeper last looked at it, with a minus from the moment on in which keys of it
-// may be gone. The turn fences each step, since a lease may have run out. The object is the truth of a chat that is in
-// the list: what Redis has beside it was written by another program, or is left of a step that was not finished.
+// Cold handles chats that sleep in the cold store: a list of them per tenant, and the move of their keys out of Redis
+// and back. A chat leaves Redis under its lease in two rounds. Between the rounds it is in both lists. The field cold
+// of its meta is the turn of the sweeper's last check. It becomes negative before keys of the chat are removed.
 //
-// In the default tenant's list stands filledMember when all objects of the cold store are in the lists.
+// The turn fences each step, because a lease may have expired. If a chat is in the list, its object is authoritative.
+// Any other data of it in Redis comes from another program or from an unfinished step. The default tenant's list
+// contains filledMember once all objects of the cold store are in the lists.
 type Cold struct {
 	*core
 	histories *Store
 }
 
-// Sleep is what Redis says of where a chat is.
+// Sleep describes where a chat is, as Redis knows it.
 type Sleep struct {
-	Asleep bool  // it is in the list of those that sleep
-	Used   int64 // and was used last, Unix ms
-	Listed bool  // all that sleep are in the list
-	Turn   int64 // the newest one in Redis, 0 if it has nothing of the chat
-	Note   int64 // the field cold of its meta, 0 for none
-	Woken  int64 // Unix ms at which it was brought back, 0 if that is long ago
+	Asleep bool  // the chat is in the list of sleeping chats
+	Used   int64 // Unix ms of its last use, if Asleep
+	Listed bool  // all sleeping chats are in the list
+	Turn   int64 // newest turn in Redis, 0 if Redis has no data of the chat
+	Note   int64 // field cold of its meta, 0 for none
+	Woken  int64 // Unix ms of its last wake, 0 if unknown or long ago
 }
 
-// Look says where chats are, in one round trip.
+// Look returns where chats are, in one round trip.
 func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	scores, metas := make([][]*redis.FloatCmd, len(chats)), make([]*redis.SliceCmd, len(chats))
 	woken := make([]*redis.FloatCmd, len(chats))
@@ -66,7 +66,7 @@ func (s Cold) Look(ctx context.Context, chats ...memory.Chat) ([]Sleep, error) {
 	return sleeps, nil
 }
 
-// coldScores asks for a chat in all keys in which it may be listed as sleeping.
+// coldScores queries all keys that may list a chat as sleeping.
 func coldScores(ctx context.Context, s *core, p redis.Pipeliner, chat memory.Chat) (scores []*redis.FloatCmd) {
 	for _, key := range coldKeys(s, chat) {
 		scores = append(scores, p.ZScore(ctx, key, chat.ID()))
@@ -74,7 +74,7 @@ func coldScores(ctx context.Context, s *core, p redis.Pipeliner, chat memory.Cha
 	return scores
 }
 
-// latest is the greatest of the scores that are there.
+// latest returns the highest existing score.
 func latest(scores []*redis.FloatCmd) (used int64, ok bool) {
 	for _, score := range scores {
 		if score.Err() == nil {
@@ -84,8 +84,8 @@ func latest(scores []*redis.FloatCmd) (used int64, ok bool) {
 	return used, ok
 }
 
-// Idle gives up to count chats of a tenant that were not used since a time, any of them: so processes that sweep at
-// once get others, and those that may not leave hold up none.
+// Idle returns about count random chats of a tenant that were last used before cutoff. So concurrent sweepers get
+// different chats, and chats that must stay do not block others.
 func (s Cold) Idle(ctx context.Context, tenant memory.Tenant, cutoff time.Time,
 	count int64) (places []Place, err error) {
 	maxScore, keys := strconv.FormatInt(cutoff.UnixMilli(), 10), s.listKeys(memory.KindChats, tenant)
@@ -109,8 +109,9 @@ func (s Cold) Idle(ctx context.Context, tenant memory.Tenant, cutoff time.Time,
 	return places, nil
 }
 
-// Snapshot reads all keys of a chat that go into its object, those of subagents first, of each history its own and the
-// meta last. fit is false for what can not be brought back as it is: keys of other types, or with an end.
+// Snapshot reads all keys of a chat that its object stores. Subagents' histories come first. The keys of each history
+// end with the history itself and its meta. fit is false if the keys cannot be restored unchanged, because of their
+// type or an expiry.
 func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.Agent) (keys []cold.Key, fit bool,
 	err error) {
 	histories, err := s.histories.Chats.Keys(ctx, chat, agents...)
@@ -156,7 +157,7 @@ func (s Cold) Snapshot(ctx context.Context, chat memory.Chat, agents ...memory.A
 	return keys, err == nil && len(keys) > 1, failure(err, "reading chat %s", chat)
 }
 
-// SameKeys says whether two snapshots of a chat are the same but for what the sweeper itself changes in its meta.
+// SameKeys reports whether two snapshots of a chat are equal, except for the meta fields that the sweeper changes.
 func SameKeys(chat memory.Chat, a, b []cold.Key) bool {
 	return slices.EqualFunc(a, b, func(a, b cold.Key) bool {
 		if a.Name == b.Name && a.Name == chatMeta(chat) {
@@ -170,14 +171,15 @@ func SameKeys(chat memory.Chat, a, b []cold.Key) bool {
 	})
 }
 
-// Note sets what a chat's meta says in cold, under a turn.
+// Note sets the field cold of a chat's meta under a turn.
 func (s Cold) Note(ctx context.Context, chat memory.Chat, turn, note int64) error {
 	_, err := s.call(ctx, freezeScript, []string{chatMeta(chat)}, turn, note)
 	return failure(err, "noting that chat %s falls asleep", chat)
 }
 
-// Remove deletes the keys of a snapshot under a turn, history by history, the chat's meta last. ErrMoved: the chat has a
-// newer turn, or another program has written a history since; some may be gone.
+// Remove deletes the keys of a snapshot under a turn, history by history, the chat's own last. memory.ErrMoved means
+// that the chat has a newer turn, or that another program wrote a history meanwhile. Some keys may then already be
+// deleted.
 func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []cold.Key) error {
 	for key, keys := range byHistory(chat, keys) {
 		names, size := []string{metaKey(key), key.String()}, 0
@@ -193,7 +195,7 @@ func (s Cold) Remove(ctx context.Context, chat memory.Chat, turn int64, keys []c
 	return nil
 }
 
-// byHistory are the keys of a snapshot by their history, the chat's own last also if it has none.
+// byHistory groups the keys of a snapshot by history. The chat's own history comes last, even without keys.
 func byHistory(chat memory.Chat, keys []cold.Key) iter.Seq2[memory.Key, []cold.Key] {
 	own, byKey := memory.ChatKey(chat), map[memory.Key][]cold.Key{}
 	for _, k := range keys {
@@ -210,13 +212,13 @@ func byHistory(chat memory.Chat, keys []cold.Key) iter.Seq2[memory.Key, []cold.K
 	}
 }
 
-// thawBytes is about how much of a hash one script is given.
+// thawBytes is the approximate size of the hash fields in one script call.
 const thawBytes = 1 << 20
 
-// Restore brings back what Redis lacks of a snapshot, under the chat's turn: of each history what lies beside it first,
-// then in one step the history and its meta, the chat's own last. What is there stays as it is. An archive is whole
-// when it has its totals, which come last. A history that another program has deleted or rewritten after the turn of
-// the snapshot, as Redis or cutIn knows, stays away.
+// Restore restores the keys of a snapshot that Redis lacks, under the chat's turn. It writes each history's other keys
+// first, then the history and its meta in one step, and the chat's own history last. Existing values stay. An archive
+// is complete if it has its totals, which are written last. If another program deleted or rewrote a history after the
+// snapshot's turn, as Redis or cutIn reports, its messages stay deleted.
 func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.Object,
 	cutIn func(memory.Key) int64) error {
 	for key, keys := range byHistory(chat, o.Keys) {
@@ -247,7 +249,7 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 			}
 		}
 		meta.Hash = maps.Clone(meta.Hash)
-		if first, ok := meta.Hash["first"]; ok && meta.Hash["joins"] == "" { // an earlier version has no joins
+		if first, ok := meta.Hash["first"]; ok && meta.Hash["joins"] == "" { // earlier versions wrote no joins
 			meta.Hash["joins"] = first + " " + cold.Text(strconv.FormatInt(integer(string(meta.Hash["archived"])), 10))
 		}
 		if changed {
@@ -270,9 +272,9 @@ func (s Cold) Restore(ctx context.Context, chat memory.Chat, turn int64, o cold.
 	return nil
 }
 
-// restore writes the string of one key of a history and the fields of another one that are not there.
+// restore writes the string of one key and the missing fields of another key, both of one history.
 func (s Cold) restore(ctx context.Context, turn int64, key memory.Key, text, hash cold.Key) error {
-	fields := slices.Sorted(maps.Keys(hash.Hash)) // of an archive, numbers come before the totals
+	fields := slices.Sorted(maps.Keys(hash.Hash)) // numbers sort before an archive's totals
 	for first := true; first || len(fields) > 0; first = false {
 		args, size := []any{turn, string(text.String)}, 0
 		for ; len(fields) > 0 && size < thawBytes; fields = fields[1:] {
@@ -285,8 +287,8 @@ func (s Cold) restore(ctx context.Context, turn int64, key memory.Key, text, has
 	return nil
 }
 
-// joinOlder adds what a snapshot has of a history to what Redis has. A process that takes the sleep for a loss writes
-// its own copy back, which may be older than the snapshot.
+// joinOlder merges the history of a snapshot into the history in Redis. A process that mistakes the sleep for data loss
+// writes back its own copy, which may be older than the snapshot.
 func (s Cold) joinOlder(ctx context.Context, turn int64, key memory.Key, history, meta cold.Key) error {
 	h, err := parseFrozen(key, history, meta)
 	if err == nil {
@@ -296,7 +298,6 @@ func (s Cold) joinOlder(ctx context.Context, turn int64, key memory.Key, history
 	return err
 }
 
-// parseFrozen parses a history of a snapshot.
 func parseFrozen(key memory.Key, history, meta cold.Key) (*memory.History, error) {
 	h, err := memory.ParseHistory(key, []byte(cmp.Or(history.String, "[]")))
 	if err != nil {
@@ -307,18 +308,18 @@ func parseFrozen(key memory.Key, history, meta cold.Key) (*memory.History, error
 	return h, nil
 }
 
-// Frozen is a chat's own history as an object of the cold store holds it.
+// Frozen is a chat's own history, as read from its object in the cold store.
 type Frozen struct {
 	*memory.History
-	Archive  []json.RawMessage // messages of its archive
-	Archived int               // number of messages that trims had moved
+	Archive  []json.RawMessage // messages of the archive
+	Archived int               // number of messages that trims moved
 	Complete bool              // no part of the archive is damaged or missing
 
-	User   string // as in the chat's meta
+	User   string // from the chat's meta
 	Hidden memory.Quarantine
 }
 
-// Freeze reads the chat's own history out of the keys of its object.
+// Freeze returns the chat's own history from the keys of its object.
 func (s Cold) Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
 	key := memory.ChatKey(chat)
 	var history, metaEntry cold.Key
@@ -356,54 +357,54 @@ func (s Cold) Freeze(chat memory.Chat, keys []cold.Key) (f Frozen, err error) {
 	return f, nil
 }
 
-// wokenChats lists chats that woke and still have an object, by the Unix ms of the wake.
+// wokenChats is the key of woken chats that still have an object, scored by the Unix ms of the wake.
 const wokenChats = string(memory.KindWoken)
 
-// Woke notes that a chat was brought back, before any client sees it.
+// Woke records that a chat was restored, before any client sees it.
 func (s Cold) Woke(ctx context.Context, chat memory.Chat) error {
 	err := s.redis.ZAdd(ctx, wokenChats, redis.Z{Score: s.deadline(0), Member: chat.String()}).Err()
 	return failure(err, "noting that chat %s woke", chat)
 }
 
-// WokenBefore returns up to count chats that woke before a time and may still have an object.
+// WokenBefore returns up to count chats that woke at or before cutoff and may still have an object.
 func (s Cold) WokenBefore(ctx context.Context, cutoff time.Time, count int64) (chats []memory.Chat, err error) {
 	names, err := s.redis.ZRangeByScore(ctx, wokenChats,
 		&redis.ZRangeBy{Min: "0", Max: strconv.FormatInt(cutoff.UnixMilli(), 10), Count: count}).Result()
 	for _, name := range names {
 		if chat, bad := memory.ParseChat(name); bad == nil {
 			chats = append(chats, chat)
-		} else if err == nil { // another program's member
+		} else if err == nil { // written by another program
 			err = s.redis.ZRem(ctx, wokenChats, name).Err()
 		}
 	}
 	return chats, failure(err, "looking for chats that woke")
 }
 
-// Unwoke takes a chat off the list of WokenBefore, unless it woke again after at.
+// Unwoke removes a chat from the list of WokenBefore, unless it woke again after wokenAt.
 func (s Cold) Unwoke(ctx context.Context, chat memory.Chat, wokenAt int64) error {
 	_, err := s.call(ctx, staleScript, []string{wokenChats}, chat.String(), wokenAt)
 	return failure(err, "noting that chat %s has no object", chat)
 }
 
-// Holds says whether a lease is held under a token.
+// Holds reports whether token holds the chat's lease.
 func (s Cold) Holds(ctx context.Context, chat memory.Chat, token string) (bool, error) {
 	holder, err := s.redis.Get(ctx, leaseKey(chat)).Result()
 	return holder == token, readFailure(err, "looking who holds the turn of chat %s", chat)
 }
 
-// FallAsleep lists a chat as sleeping that was used last at a time, unless it is listed so.
+// FallAsleep adds a chat and its last use to the list of sleeping chats. It keeps an existing entry.
 func (s Cold) FallAsleep(ctx context.Context, chat memory.Chat, used int64) error {
 	err := s.redis.ZAddNX(ctx, coldKeys(s.core, chat)[0], redis.Z{Score: float64(used), Member: chat.ID()}).Err()
 	return failure(err, "listing chat %s as sleeping", chat)
 }
 
-// list brings a chat into the list of those that are awake, unless it is there.
+// list adds a chat to the list of awake chats. It keeps an existing entry.
 func (s Cold) list(ctx context.Context, chat memory.Chat, used int64) error {
 	return s.redis.ZAddNX(ctx, s.chatsKey(chat), redis.Z{Score: float64(used), Member: chat.ID()}).Err()
 }
 
-// UnlistAwake takes a chat off the list of those that are awake, once all of it is gone from Redis; its pin stays. Should the
-// lease have run out it is listed again, since it may have been woken.
+// UnlistAwake removes a chat from the list of awake chats after all its keys were removed from Redis. The pin stays. If
+// token no longer holds the lease, it lists the chat again, because the chat may have woken.
 func (s Cold) UnlistAwake(ctx context.Context, chat memory.Chat, token string, used int64) (err error) {
 	for _, key := range slices.Compact([]string{s.chatsKey(chat), memory.ListKey(memory.KindChats, chat.Tenant())}) {
 		err = errors.Join(err, s.redis.ZRem(ctx, key, chat.ID()).Err())
@@ -418,8 +419,8 @@ func (s Cold) UnlistAwake(ctx context.Context, chat memory.Chat, token string, u
 	return failure(err, "taking chat %s off the list", chat)
 }
 
-// WakeUp takes a chat off the list of those that sleep. Before that it is in that of those that are awake, unless
-// nothing of it is there.
+// WakeUp removes a chat from the list of sleeping chats. If exists is true, it first adds the chat to the list of awake
+// chats.
 func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, exists bool) (err error) {
 	if exists {
 		err = s.list(ctx, chat, used)
@@ -430,7 +431,7 @@ func (s Cold) WakeUp(ctx context.Context, chat memory.Chat, used int64, exists b
 	return failure(err, "listing chat %s as awake", chat)
 }
 
-// unlistCold takes a chat off the list of those that sleep.
+// unlistCold removes a chat from the list of sleeping chats.
 func unlistCold(ctx context.Context, s *core, chat memory.Chat) error {
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, key := range coldKeys(s, chat) {
@@ -440,15 +441,15 @@ func unlistCold(ctx context.Context, s *core, chat memory.Chat) error {
 	return err
 }
 
-// BeginListing notes that the objects of the cold store are being listed, under a mark that AllListed takes.
+// BeginListing records the start of a listing of the cold store and returns a mark for AllListed.
 func (s Cold) BeginListing(ctx context.Context) (mark int64, err error) {
 	mark = -1 - rand.Int64N(1<<50)
 	err = s.redis.ZAdd(ctx, coldList, redis.Z{Score: float64(mark), Member: filledMember}).Err()
 	return mark, failure(err, "noting that the sleeping chats are being listed")
 }
 
-// AllListed notes that all objects of the cold store are in the lists, unless Redis lost the mark since that began:
-// with it, it may have lost some of them.
+// AllListed records that all objects of the cold store are in the lists. It does nothing if Redis lost the mark, and
+// thus maybe entries.
 func (s Cold) AllListed(ctx context.Context, mark int64) error {
 	r, err := s.call(ctx, staleScript, []string{coldList}, filledMember, mark)
 	if err == nil && r.Word() == "gone" {
@@ -457,16 +458,16 @@ func (s Cold) AllListed(ctx context.Context, mark int64) error {
 	return failure(err, "noting that the sleeping chats are listed")
 }
 
-// InUse reports whether chats sleep in a cold store, or did. A process without a cold store must not treat them as
+// InUse reports whether chats sleep in a cold store, or ever did. A process without a cold store must not treat them as
 // empty chats.
 func (s Cold) InUse(ctx context.Context) (bool, error) {
 	n, err := s.redis.Exists(ctx, coldList).Result()
 	return n > 0, failure(err, "looking for a list of sleeping chats")
 }
 
-// coldKeys are where a chat that sleeps may be listed, scored by the Unix ms of the last run: first its shard, then those
-// that it has by another number of them, since processes of both may be there while the number is raised. A chat that is
-// overlooked would be taken for an empty one, so all are asked before it is, and no entry is moved between them.
+// coldKeys returns the keys that may list a sleeping chat, scored by the Unix ms of the last run. The chat's own shard
+// comes first, then its shards for other numbers of shards. While the number is raised, processes with both numbers may
+// run. Readers query all keys and move no entries, because a missed entry would make the chat look empty.
 func coldKeys(s *core, chat memory.Chat) []string {
 	keys := []string{s.listKey(memory.KindCold, chat.Tenant(), chat.ID())}
 	for shards := 1; shards <= memory.MaxShards; shards *= 2 {
@@ -477,5 +478,5 @@ func coldKeys(s *core, chat memory.Chat) []string {
 	return keys
 }
 
-// coldList is where stands what is said of all that sleep.
+// coldList is the key of the marks for all sleeping chats.
 var coldList = memory.ListKey(memory.KindCold, memory.Tenant{})

@@ -17,79 +17,75 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// attempts bounds how often one call starts over since a compare-and-set met another value
-// than the call had read.
+// attempts bounds how often one call starts over after a failed compare-and-set.
 const attempts = 32
 
-// tombstone is how long the turn of an erased history is kept.
+// tombstone is the lifetime of a tombstone.
 const tombstone = 30 * 24 * time.Hour
 
-// replicaWait is how long an append waits for replicas before it counts as failed.
+// replicaWait is how long a write waits for replicas before it counts as failed.
 const replicaWait = time.Second
 
-// core is what the store and its rooms share: the client, the settings, and what more than one of them does.
+// core holds the client, the settings and the shared functions of the store and its fields. Set the exported fields
+// before the first call.
 type core struct {
 	redis redis.UniversalClient
 	log   zerolog.Logger
 	now   func() time.Time
 
-	// WaitReplicas makes what a user is told to be kept (appends, claims of calls, answers to waits) wait until
-	// this many replicas have it, for replicaWait at most; set it before the first call.
+	// WaitReplicas is the number of replicas that must confirm an acknowledged write: an append, a claim or result of a
+	// call, or an answer to a wait. A write waits for replicaWait at most.
 	WaitReplicas int
 
-	// ListShards is over how many keys a list is spread that grows with the number of chats, 0 and 1 for a single one. It
-	// is a power of two, so that of two processes with different numbers only the one with more shards moves what the
-	// other one wrote, and never both of them one entry. Set it before the first call.
+	// ListShards is the number of keys that each growing list of chats is spread over. 0 and 1 mean a single key. It is a
+	// power of two, so that of two processes only the one with more shards moves the other's entries.
 	ListShards int
 
-	// RunLife is how long a run may take, and ResumeLife how long its events can be
-	// read once it is over; what is kept of runs lives accordingly. Set them before
-	// the first call.
+	// RunLife is the longest duration of a run. ResumeLife is how long the events of a finished run can be read. Both
+	// determine how long data of runs is stored.
 	RunLife, ResumeLife time.Duration
 
-	// Secret is what the processes of the services share, and no other program that writes into Redis knows; "" where
-	// there is none. Set it before the first call.
+	// Secret is the shared secret of the services' processes, "" for none. Other programs that write into Redis must not
+	// have it.
 	Secret string
 
-	// Archive says what becomes of what Trim cuts off. Set it before the first call.
+	// Archive configures the archiving of trimmed messages.
 	Archive Archive
 
-	// Compact rewrites the store's files without what was deleted; nil where that is
-	// not in this process's hands. Set it before the first call.
+	// Compact rewrites the store's files without deleted data. It is nil if this process does not own the files.
 	Compact func(context.Context) error
 
-	// OnCut, if it is set, is called when a history was found deleted or rewritten by
-	// another program, with the turn that took note of it: older copies anywhere must not
-	// bring back what was taken away. Set it before the first call.
+	// OnCut, if not nil, is called when a history was deleted or rewritten by another program. turn is the turn that
+	// recorded the change. Older copies must not restore the removed data.
 	OnCut func(key memory.Key, turn int64)
 
-	// LossLog is for lines about histories that Redis lost, which are many at once. Set it before the first call.
+	// LossLog receives the many lines about histories that Redis lost.
 	LossLog zerolog.Logger
 
-	// LostData, if it is set, reports whether Redis has lost data lately. A history that is missing beside its meta then
-	// counts as lost, not as deleted by hand. Set it before the first call.
+	// LostData, if not nil, reports whether Redis lost data recently. A missing history that has a meta then counts as
+	// lost, not as deleted by hand.
 	LostData func(ctx context.Context) bool
 
-	// Forget, if it is set, deletes the copy of a chat in the cold store before something of the chat is taken away. Lists
-	// of chats then include sleeping ones. Set it before the first call.
+	// Forget, if not nil, deletes the copy of a chat in the cold store before data of the chat is removed. Lists of chats
+	// then include sleeping chats.
 	Forget func(ctx context.Context, chat memory.Chat) error
 
-	// Counts of what went other than expected.
+	// Counts counts unexpected events.
 	Counts Counts
 }
 
-// Counts are events that an operator may want to see.
+// Counts are counters of events that an operator may want to see.
 type Counts struct {
-	Stale     atomic.Int64 // appends that found the writer's copy out of date
-	Adopted   atomic.Int64 // values of foreign writers taken over
-	Damaged   atomic.Int64 // values set aside
+	Stale     atomic.Int64 // appends with an outdated copy
+	Adopted   atomic.Int64 // adopted values of other programs
+	Damaged   atomic.Int64 // set-aside values
 	Deleted   atomic.Int64 // histories that were deleted by hand
-	Late      atomic.Int64 // messages that came out of the spool after their turn
-	Recovered atomic.Int64 // histories that Redis lost, whole or in part, and a copy brought back
+	Late      atomic.Int64 // messages that a spool delivered after their turn
+	Recovered atomic.Int64 // histories that Redis lost, wholly or partly, and a copy restored
 }
 
-// call runs one script. Unless the script is known to take nothing away, the copy of the chat in the cold store goes
-// first. It goes again if the chat was copied meanwhile.
+// call runs one script. Unless keeping contains the script, call first deletes the chat's copy in the cold store. It
+// deletes the copy again after the script, because the chat may have been copied meanwhile.
 func (s *core) call(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply, error) {
 	if s.Forget == nil || keeping[script] {
 		return s.callKeeping(ctx, script, keys, args...)
@@ -109,14 +105,14 @@ func (s *core) call(ctx context.Context, script *redis.Script, keys []string, ar
 	return r, err
 }
 
-// callKeeping runs a script that takes nothing away.
+// callKeeping runs a script without deleting the chat's copy in the cold store.
 func (s *core) callKeeping(ctx context.Context, script *redis.Script, keys []string, args ...any) (redisscript.Reply,
 	error) {
 	return read(script.Run(ctx, s.redis, keys, args...))
 }
 
-// inOrder runs commands, each only after the one before it, and returns the reply of call, which is one of them and runs
-// script. See [redisscript.InOrder].
+// inOrder runs cmds in order and returns the reply of call, which is one of them and runs script. See
+// [redisscript.InOrder].
 func (s *core) inOrder(ctx context.Context, script *redis.Script, call *redis.Cmd, cmds ...redis.Cmder) (
 	redisscript.Reply, error) {
 	if err := redisscript.InOrder(ctx, s.redis, []*redis.Script{script}, cmds...); err != nil {
@@ -125,12 +121,12 @@ func (s *core) inOrder(ctx context.Context, script *redis.Script, call *redis.Cm
 	return read(call)
 }
 
-// errFewReplicas says that something was written, and that too few replicas have it.
+// errFewReplicas indicates that a write succeeded and too few replicas confirmed it.
 var errFewReplicas = errors.New("too few replicas have what was written")
 
-// replicated runs a script over keys of one slot and, where that is asked for, waits until enough replicas have what it
-// wrote. WAIT is about the writes of its own connection, so both go over one, in one pipeline. Beside errFewReplicas
-// there is the script's reply.
+// replicated runs a script over keys of one slot. If WaitReplicas is set, it waits until enough replicas have the
+// write. WAIT covers only the writes of its own connection, so both commands share one pipeline. With errFewReplicas,
+// replicated also returns the script's reply.
 func (s *core) replicated(ctx context.Context, script *redis.Script, keys []string, args ...any) (
 	redisscript.Reply, error) {
 	if s.WaitReplicas <= 0 {
@@ -168,17 +164,15 @@ func (s *core) replicated(ctx context.Context, script *redis.Script, keys []stri
 	}
 }
 
-// indexHistory notes a subagent's history in its chat's meta before the first write to it,
-// so that none is ever missing there. It fences that write too: the history has no meta yet
-// that could hold the number of a newer turn, the chat has one. A write of no turn (0) takes
-// on the chat's number, which is returned.
+// indexHistory records a subagent's history in its chat's meta before the first write to the history. So the index is
+// always complete. It also fences that write, because a new history has no meta with a turn. A write without a turn (0)
+// uses the chat's number, which indexHistory returns.
 func (s *core) indexHistory(ctx context.Context, key memory.Key, turn int64) (number int64, err error) {
 	r, err := s.call(ctx, indexScript, []string{chatMeta(key.Chat())}, turn, "s:"+string(key.Agent()))
 	return integer(r.Part(1)), err
 }
 
-// pause backs off with jitter after the first tries, so that of many writers of one history
-// each gets through.
+// pause waits with jitter after the first tries, so that concurrent writers of one history all succeed eventually.
 func pause(ctx context.Context, try int) error {
 	if try < 3 {
 		return nil
@@ -191,14 +185,14 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// giveBack ends a lease and reports whether token held it. open is "-" if the chat's open run is over, else "".
+// giveBack ends a lease and reports whether token held it. open is "-" if the chat's open run has finished, else "".
 func (s *core) giveBack(ctx context.Context, chat memory.Chat, token, open string) (bool, error) {
 	return renewScript.Run(ctx, s.redis, turnKeys(chat), token, 0, open, int(tombstone.Seconds())).Bool()
 }
 
 func (s *core) deadline(ttl time.Duration) float64 { return float64(s.now().Add(ttl).UnixMilli()) }
 
-// timestamp is the Unix ms of now, under which values are set aside.
+// timestamp returns the current Unix time in ms, under which values are set aside.
 func (s *core) timestamp() string { return strconv.FormatInt(s.now().UnixMilli(), 10) }
 
 func (s *core) onCut(key memory.Key, turn int64) {
@@ -207,16 +201,16 @@ func (s *core) onCut(key memory.Key, turn int64) {
 	}
 }
 
-// recordLife is how long the record of a post with an Idempotency-Key lives after it
-// was last written: so long it is answered from the record when it is repeated.
+// recordLife is the lifetime of a record with an Idempotency-Key after its last write. Repeated posts are answered from
+// the record until then.
 const recordLife = 24 * time.Hour
 
-// logLife is how long the log of a run that goes on outlives its last event. A quiet
-// run is still there when its next event comes, and can be resumed once it is over.
+// logLife returns how long the log of an open run outlives its last event. A quiet run can log its next event, and a
+// client can resume the finished run.
 func (s *core) logLife() time.Duration { return s.RunLife + s.ResumeLife }
 
-// openLife is how long the record of a run that begins lives, and the entry in the
-// index by which an erasure finds the record and the log.
+// openLife returns the lifetime of a new run's record and index entry. An erasure finds the record and the log through
+// that entry.
 func (s *core) openLife(keyed bool) time.Duration {
 	life := s.RunLife + s.logLife() // the last event may come at the end of RunLife
 	if keyed {
@@ -225,7 +219,7 @@ func (s *core) openLife(keyed bool) time.Duration {
 	return life
 }
 
-// keptLife is how long the record of a run lives that is over.
+// keptLife returns the lifetime of the record of a finished run.
 func (s *core) keptLife(keyed bool) time.Duration {
 	if keyed {
 		return max(recordLife, s.ResumeLife)
@@ -233,11 +227,11 @@ func (s *core) keptLife(keyed bool) time.Duration {
 	return s.ResumeLife
 }
 
-// forget deletes keys, and when all of them are gone the fields of the chat's meta by which they are found: in a Cluster
-// the meta may lie on a node that answers while another one, which has a key, does not.
+// forget deletes keys and then the fields of the chat's meta that lead to them. If a deletion fails, the fields stay:
+// in a Cluster the node of a key may fail while the node of the meta responds.
 func (s *core) forget(ctx context.Context, chat memory.Chat, names, fields []string) error {
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
-		for _, name := range names { // one by one, since they lie in several slots of a Cluster
+		for _, name := range names { // one by one, because they are in several slots of a Cluster
 			p.Del(ctx, name)
 		}
 	})
@@ -247,7 +241,7 @@ func (s *core) forget(ctx context.Context, chat memory.Chat, names, fields []str
 	return err
 }
 
-// scan calls f for every key that matches, on every node.
+// scan calls f for every key that matches pattern, on every node.
 func (s *core) scan(ctx context.Context, pattern string, f func(key string) error) error {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
@@ -267,8 +261,8 @@ func (s *core) scan(ctx context.Context, pattern string, f func(key string) erro
 	return nil
 }
 
-// changeMembers adds members to a list of text in a field of a chat's meta, or removes them, unless a turn newer than
-// this one has begun. full reports that there is no room for more.
+// changeMembers adds members to a JSON list in a field of a chat's meta, or removes them. It fails with memory.ErrMoved
+// if a newer turn exists, unless turn is NoTurn. full reports that the list has no room for more members.
 func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, field string, remove bool,
 	members ...string) (full bool, err error) {
 	args := []any{turn, field, remove}
@@ -276,20 +270,20 @@ func (s *core) changeMembers(ctx context.Context, chat memory.Chat, turn int64, 
 		args = append(args, name)
 	}
 	run := s.call
-	if field != quarantined { // nothing is ever removed from the others
+	if field != quarantined { // members are never removed from the other fields
 		run = s.callKeeping
 	}
 	r, err := run(ctx, membersScript, []string{chatMeta(chat)}, args...)
 	return err == nil && r.Word() == "full", err
 }
 
-// members are those of a list in a field of a chat's meta; what is no list has none.
+// members returns the list in a field of a chat's meta. An unreadable list is empty.
 func (s *core) members(ctx context.Context, chat memory.Chat, field string) (list []string, err error) {
 	text, err := s.field(ctx, chatMeta(chat), field)
 	return membersOf(text), err
 }
 
-// field reads a field of a hash, "" if there is none.
+// field returns a field of a hash, "" if it is missing.
 func (s *core) field(ctx context.Context, key, name string) (string, error) {
 	text, err := s.redis.HGet(ctx, key, name).Result()
 	if errors.Is(err, redis.Nil) {
@@ -298,7 +292,7 @@ func (s *core) field(ctx context.Context, key, name string) (string, error) {
 	return text, err
 }
 
-// membersOf reads a set that is in a field.
+// membersOf parses a JSON list. An unreadable list is empty.
 func membersOf(text string) (list []string) {
 	_ = json.Unmarshal([]byte(text), &list)
 	return list

@@ -14,24 +14,20 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// This file is about keys of ours that are of another type than we made them, a list
-// in the place of a history say. Whatever command meets one moves it out of the way,
-// once, and is run again. That needs no turn: such a value holds nothing of ours, and
-// the script that moves it looks at the type once more.
-
-// typeOf is the type that a key of ours has in Redis; "" for a key that is not ours
-// to move.
+// typeOf returns the Redis type of a key of the store, "" for any other key.
 func typeOf(name string) string {
 	key, _ := memory.ParseRedisKey(name)
 	return key.Type()
 }
 
-// wrongType says whether Redis refused a command for the type of a key.
+// wrongType reports whether Redis rejected a command because of a key's type.
 func wrongType(err error) bool {
 	return !errors.Is(err, memory.ErrDamaged) && redisscript.WrongType(err)
 }
 
-// mender runs a command again after it has moved away what is in its way.
+// mender is a client hook that sets aside keys of the store with a wrong type, such as a list in place of a history. It
+// then retries the command that found the key. This needs no turn: such a value holds no data of the store, and the
+// script checks the type again.
 type mender struct {
 	*core
 	users Users
@@ -50,11 +46,11 @@ func (m mender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return run(ctx, []redis.Cmder{cmd}) }
 }
 
-// mends bounds how often one command is run again: it may name several wrong keys.
+// mends bounds the retries of one command, which may name several keys of the wrong type.
 const mends = 4
 
-// ProcessPipelineHook runs again, in their order, the commands that touch a key that
-// was in the way of one of them: each of ours may be applied twice.
+// ProcessPipelineHook retries, in order, the commands that use a key that was set aside. Every command of the store may
+// be applied twice.
 func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
@@ -93,8 +89,8 @@ func (m mender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// mendFor moves away what a command found to be of the wrong type. An error names the
-// key that stays in the way.
+// mendFor sets aside the keys of a failed command that have the wrong type. An error names the key that cannot be
+// moved.
 func (m mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
 	var names []string
 	for _, name := range redisscript.Keys(cmd) {
@@ -108,7 +104,7 @@ func (m mender) mendFor(ctx context.Context, cmd redis.Cmder) error {
 	return m.mendAll(ctx, names...)
 }
 
-// mendAll moves away those of some keys that are of the wrong type.
+// mendAll sets aside the keys among names that have the wrong type.
 func (m mender) mendAll(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		err := m.mend(ctx, name)
@@ -124,9 +120,9 @@ func (m mender) mendAll(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// mend moves a key of ours that has the wrong type to {…}:damaged:<time>. The meta of the
-// history, or of the chat, takes a note of it, by which an erasure finds it; what all
-// chats share holds nothing that users said, and is not noted.
+// mend moves a key of the store that has the wrong type to {…}:damaged:<time>. It records the new key in the meta of
+// the history or of the chat, where an erasure finds it. Keys that all chats share hold no user text and are not
+// recorded.
 func (m mender) mend(ctx context.Context, name string) error {
 	key, _ := memory.ParseRedisKey(name)
 	want, timestamp := key.Type(), m.timestamp()
@@ -135,7 +131,7 @@ func (m mender) mend(ctx context.Context, name string) error {
 	switch key.Kind {
 	case memory.KindHistory, memory.KindArchive, memory.KindNotes, memory.KindRewound, memory.KindLease,
 		memory.KindFirst, memory.KindWaiting, memory.KindCalls:
-		if err := m.mend(ctx, metaKey(key.Key)); err != nil { // it takes the note
+		if err := m.mend(ctx, metaKey(key.Key)); err != nil { // the meta takes the record
 			return err
 		}
 		keys, field = append(keys, metaKey(key.Key)), "d:"+timestamp
@@ -145,7 +141,7 @@ func (m mender) mend(ctx context.Context, name string) error {
 		}
 	case memory.KindMeta:
 		keys, field = append(keys, name), "d:"+timestamp
-	case memory.KindEvents, memory.KindRecord: // in another slot than the meta, so it is noted first
+	case memory.KindEvents, memory.KindRecord: // in another slot than the meta, so recorded first
 		if actual, err := m.redis.Type(ctx, name).Result(); err != nil || actual == want || actual == "none" {
 			return err
 		}
@@ -156,11 +152,11 @@ func (m mender) mend(ctx context.Context, name string) error {
 	return m.moveAside(ctx, keys, want, field, "a key of the wrong type was set aside")
 }
 
-// moveAside moves a key that is not of a type, the first one of keys, to the second one. A field of the third one, if
-// there is one, takes a note of it.
+// moveAside moves keys[0] to keys[1] if its type is not want. If there is a third key, the given field of it records
+// the move.
 func (s *core) moveAside(ctx context.Context, keys []string, want, field, message string) error {
 	r, err := s.callKeeping(ctx, asideScript, keys, want, field)
-	if err == nil && r.Word() == "aside" { // not "taken" in the same millisecond: then the command meets it again
+	if err == nil && r.Word() == "aside" { // "taken" in the same millisecond: the retry finds the key again
 		s.Counts.Damaged.Add(1)
 		s.log.Error().Str("key", keys[0]).Str("holds", r.Part(1)).Str("wanted", want).Str("moved_to", keys[1]).Msg(message)
 	}

@@ -14,9 +14,8 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Erasures is about what was taken away on purpose and must not come back. It keeps a sorted set of what was erased, by
-// the turn, which all processes read, and a tombstone in the meta of each history. A number in either only grows; no
-// lease is needed.
+// Erasures prevents removed data from coming back. It stores a sorted set of erased names by turn, which all processes
+// read, and a tombstone in the meta of each erased history. The turns in both only grow, so no lease is needed.
 type Erasures struct {
 	*core
 	histories *Store
@@ -24,9 +23,9 @@ type Erasures struct {
 	notes     Notes
 }
 
-// Note says to all processes that something was erased in a turn, so that each
-// applies it to its own memory and disk. The names are those of package erasures, changes
-// by hand among them. What is older than a tombstone's life is dropped.
+// Note records that names were erased in a turn. Every process applies the erasure to its own memory and disk. The
+// names are those of package erasures, including changes made by hand. Note removes entries older than a tombstone's
+// lifetime.
 func (s Erasures) Note(ctx context.Context, turn int64, names ...string) error {
 	members := make([]redis.Z, len(names))
 	for i, name := range names {
@@ -39,7 +38,7 @@ func (s Erasures) Note(ctx context.Context, turn int64, names ...string) error {
 	return failure(err, "noting an erasure")
 }
 
-// ListSince gives what was erased in turns from one on, by name.
+// ListSince returns the names erased in the given turn or later, with their turns.
 func (s Erasures) ListSince(ctx context.Context, turn int64) (map[string]int64, error) {
 	entries, err := s.redis.ZRangeByScoreWithScores(ctx, erasuresKey, &redis.ZRangeBy{
 		Min: strconv.FormatInt(turn, 10), Max: "+inf",
@@ -56,15 +55,14 @@ func (s Erasures) ListSince(ctx context.Context, turn int64) (map[string]int64, 
 	return turns, nil
 }
 
-// Erased is the turn in which a history was erased last, alone or with its chat, 0
-// if it never was: nothing that was written in an earlier turn may come back.
+// Erased returns the turn of the last erasure of a history, alone or with its chat, 0 for none. Data written in an
+// earlier turn must not come back.
 func (s Erasures) Erased(ctx context.Context, key memory.Key) (int64, error) {
 	erased, _, _, err := s.state(ctx, key)
 	return erased, err
 }
 
-// Version is a text that changes with whatever takes something away from a history: an erasure, a redaction, a rewind or
-// a quarantine.
+// Version returns a text that changes with every erasure, redaction, rewind or quarantine of a history.
 func (s Erasures) Version(ctx context.Context, key memory.Key) (string, error) {
 	erased, cut, hidden, err := s.state(ctx, key)
 	return fmt.Sprintf("%d-%s-%x", erased, cut, crc32.ChecksumIEEE([]byte(hidden))), err
@@ -84,18 +82,19 @@ func (s Erasures) state(ctx context.Context, key memory.Key) (erased int64, cut,
 	return erased, marks[1].Val(), marks[2].Val(), failure(err, "looking whether %s was erased", key)
 }
 
-// Tombstone is the turn of the last erasure of which a history's own meta tells, 0 for
-// none. It is written with the erasure, so a Redis that has it has done that.
+// Tombstone returns the turn of the last erasure in a history's own meta, 0 for none. The erasure itself writes it. So
+// a Redis that has the tombstone has applied the erasure.
 func (s Erasures) Tombstone(ctx context.Context, key memory.Key) (int64, error) {
 	mark, err := s.field(ctx, metaKey(key), "erased")
 	return integer(mark), failure(err, "looking for the erasure of %s", key)
 }
 
-// Cut erases once more what was erased in a turn, after Redis has forgotten that:
-// messages from before it go, and what is written back later is measured by it. It is
-// no turn's write: a running turn finds the history changed. cut says whether there
-// was anything from before. What follows a later deliberate change stays, whatever its
-// times: an import brings old messages on purpose. whole: all of the chat was erased, with what was set for its list.
+// Cut repeats an erasure that Redis has forgotten. It removes the messages from before turn and restores the tombstone,
+// which then rejects older copies. It needs no turn. A running turn finds the history changed. cut reports whether
+// older data was removed.
+//
+// Messages after a later deliberate change stay, whatever their times, because an import adds old messages
+// deliberately. full means that the whole chat was erased, including its title and metadata.
 func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, full bool) (cut bool, err error) {
 	filter := func(raw []json.RawMessage) ([]json.RawMessage, error) { return messagesSince(raw, turn) }
 	superseded := false
@@ -110,7 +109,7 @@ func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, full bool
 		_, err = s.call(ctx, cutScript, historyKeys(key), turn, int(tombstone.Seconds()), full)
 	}
 	archived, notes := false, 0
-	if err == nil && !superseded { // last, since what a trim moves goes there
+	if err == nil && !superseded { // last, because a trim may have moved messages there
 		archived, err = s.archives.rearchive(ctx, key, nil, filter, func(string) bool { return true })
 	}
 	if err == nil && !superseded {
@@ -122,7 +121,7 @@ func (s Erasures) Cut(ctx context.Context, turn int64, key memory.Key, full bool
 	return h != nil || archived || notes > 0, err
 }
 
-// messagesSince are the messages that are not from before a turn.
+// messagesSince returns the messages from turn on, and messages without a timestamp.
 func messagesSince(raw []json.RawMessage, turn int64) (rest []json.RawMessage, err error) {
 	messages, err := memory.Decode(raw)
 	for i, m := range messages {
@@ -133,7 +132,7 @@ func messagesSince(raw []json.RawMessage, turn int64) (rest []json.RawMessage, e
 	return rest, err
 }
 
-// Turns is the turn under which each name stands among what was erased, 0 for none.
+// Turns returns the turn of each name in the list of erasures, 0 for none.
 func (s Erasures) Turns(ctx context.Context, names ...string) ([]int64, error) {
 	scores, err := s.redis.ZMScore(ctx, erasuresKey, names...).Result()
 	turns := make([]int64, len(scores))

@@ -12,37 +12,30 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// This file is about values that are not what a store left: written by another
-// program, damaged, deleted by hand, lost by Redis. Each is put right by one
-// compare-and-set on what was seen, so that of two processes one does it and the other looks
-// again. A deliberate change, of a user or of another program, is marked with its turn (the cut): copies from
-// before it bring nothing back. What Redis lost is no deliberate change, and copies do.
-
-// adoptedWhole is the size of a foreign value above which it is worth a round trip
-// not to send it twice, in bytes.
+// adoptedWhole is the size of another program's value, in bytes, above which an extra round trip avoids sending the
+// value twice.
 const adoptedWhole = 1 << 20
 
-// How a history is read, beside a turn's number above 0.
+// Special values of turn; turn numbers are above 0.
 const (
-	looking     = 0  // nothing is changed
-	writingBack = -1 // what Redis lost and a copy holds is brought back, at any time of any turn
+	looking     = 0  // read without changes
+	writingBack = -1 // restore lost data from a copy, during any turn
 )
 
-// loadInfo is what is known of a history beside its content, from the load script.
+// loadInfo is the state of a history besides its content, as the load script returns it.
 type loadInfo struct {
 	cut   int64  // turn of the last deliberate change
 	first string // id of the first message that a trim kept
-	turn  int64  // the stored turn, before this one
+	turn  int64  // the stored turn before this call
 }
 
 func parseLoadInfo(r redisscript.Reply) loadInfo {
 	return loadInfo{integer(r.Part(1)), r.Part(2), integer(r.Part(3))}
 }
 
-// adopt takes over a value that another program wrote: it is laid out anew, each message
-// with its id, and gets a meta. In the place of a history that a meta knew, it is a
-// deliberate change. Where no meta was, Redis lost the history before that program wrote, and
-// so the caller's copy is joined to what is there.
+// adopt takes over a value that another program wrote. It rewrites the value, adds an id to each message, and creates a
+// meta. If a meta described the previous value, this is a deliberate change. Otherwise Redis lost the history before
+// that program wrote, so adopt merges the caller's copy into the value.
 func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f loadInfo, hasMeta bool,
 	value []byte) (*memory.History, error) {
 	key := have.Key()
@@ -62,13 +55,13 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f l
 		c, restored = s.join(c, theirs, have)
 	}
 	if turn == writingBack && restored == 0 {
-		return theirs, nil // the chat's next turn will
+		return theirs, nil // the chat's next turn adopts it
 	}
 	first := c.fresh.First()
 	c.fresh = c.fresh.Identified()
 	c.fresh.Follows(c.cut, first)
 	if len(value) > adoptedWhole {
-		// A script that Redis does not know is sent again with all its arguments.
+		// go-redis sends an unknown script again with all arguments.
 		if err := replaceScript.Load(ctx, s.redis).Err(); err != nil {
 			return nil, unavailable(err)
 		}
@@ -86,8 +79,7 @@ func (s *Store) adopt(ctx context.Context, turn int64, have *memory.History, f l
 	return c.fresh, nil
 }
 
-// setAside moves a value that is no history to another key, where a person may look at it,
-// and begins an empty history in its place.
+// setAside moves an unreadable value to another key for inspection and starts an empty history.
 func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value []byte, cause error) (*memory.History,
 	error) {
 	if turn <= looking {
@@ -102,7 +94,7 @@ func (s *Store) setAside(ctx context.Context, turn int64, key memory.Key, value 
 	return empty, err
 }
 
-// accept takes note that a history was deleted by hand.
+// accept records that a history was deleted by hand.
 func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory.History, error) {
 	if turn <= looking {
 		return memory.Empty(key), nil
@@ -115,7 +107,7 @@ func (s *Store) accept(ctx context.Context, turn int64, key memory.Key) (*memory
 	return empty, err
 }
 
-// emptied makes a change that leaves nothing, as a deliberate one in its turn.
+// emptied applies a change that leaves an empty history, as a deliberate change in its turn.
 func (s *Store) emptied(ctx context.Context, c change) (*memory.History, error) {
 	c.cut = c.turn
 	c.fresh.Follows(c.turn, "")
@@ -126,17 +118,15 @@ func (s *Store) emptied(ctx context.Context, c change) (*memory.History, error) 
 	return c.fresh, nil
 }
 
-// RestoreCut says again that a history was changed on purpose in a turn, after Redis
-// has lost that with the history: copies from before bring nothing back. What is
-// stored by now stays; a copy that follows the change puts it right.
+// RestoreCut records a deliberate change of a history again, after Redis lost it together with the history. Copies from
+// before turn then restore nothing. The stored value stays; a copy that includes the change corrects it.
 func (s *Store) RestoreCut(ctx context.Context, turn int64, key memory.Key) error {
 	return failure(restoreCutScript.Run(ctx, s.redis, historyKeys(key), turn, int(tombstone.Seconds())).Err(),
 		"noting a change of %s again", key)
 }
 
-// restore writes a copy back of which Redis has nothing, create-only. Without a copy the
-// history is a new one; a copy from before an erasure counts as none.
-// seen is "absent", or "deleted" if Redis has its meta.
+// restore writes a copy back if Redis has no value. Without a copy the history is new. A copy from before an erasure is
+// ignored. expected is "absent", or "deleted" if Redis has the meta.
 func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f loadInfo,
 	expected string) (*memory.History, error) {
 	empty := memory.Empty(have.Key())
@@ -158,8 +148,8 @@ func (s *Store) restore(ctx context.Context, turn int64, have *memory.History, f
 	return h, nil
 }
 
-// regain joins a copy to a history that lacks some of it: a failover lost its last writes, or
-// Redis lost all of it and others have begun anew since.
+// regain merges a copy into a stored history that lacks a part of it. Either a failover lost the last writes, or Redis
+// lost all of the history and other processes started it again.
 func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.History) (*memory.History, error) {
 	if turn == looking || have.Len() == 0 || have.Turn() == 0 {
 		return stored, nil
@@ -176,8 +166,8 @@ func (s *Store) regain(ctx context.Context, turn int64, have, stored *memory.His
 	return c.fresh, nil
 }
 
-// join makes of a change one that brings a copy in, by memory.Merge, and says how many
-// messages that adds. If the copy adds nothing the change stays as it is.
+// join returns c with the copy merged in by memory.Merge, and the number of messages that the copy adds. If the copy
+// adds nothing, c stays unchanged.
 func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	if have.Len() == 0 || have.Turn() == 0 {
 		return c, 0
@@ -190,8 +180,7 @@ func (s *Store) join(c change, stored, have *memory.History) (change, int) {
 	return c, max(merged.Len()-stored.Len(), 0)
 }
 
-// noteLoss logs and counts that a copy was needed, and marks the chat, so that its next run
-// tells the user.
+// noteLoss logs and counts a restored loss. It marks the chat, so that its next run tells the user.
 func (s *Store) noteLoss(ctx context.Context, c change, restored int, what string) {
 	key := c.fresh.Key()
 	if len(c.odd) > 0 {
@@ -204,37 +193,39 @@ func (s *Store) noteLoss(ctx context.Context, c change, restored int, what strin
 	}
 	s.Counts.Recovered.Add(1)
 	level := s.LossLog.Error()
-	if c.turn == writingBack { // one of many, of which there is a summary
+	if c.turn == writingBack { // one of many, which a summary line covers
 		level = s.LossLog.Debug()
 	}
 	level.Str("key", key.String()).Int("messages", restored).Msg(what)
-	// What was brought back is safe without this mark.
+	// The restored data is safe without this mark.
 	err := s.redis.HSet(ctx, chatMeta(key.Chat()), "lost", s.now().UnixMilli()).Err()
 	if err != nil {
 		s.LossLog.Warn().Err(err).Str("key", key.String()).Msg("the chat's next run will not tell of the loss")
 	}
 }
 
-// change is one compare-and-set of a whole history, see replace.
+// change is one compare-and-set of a whole history, see replace. Such a change also repairs values that another program
+// wrote or deleted, or that Redis lost. Of two processes that repair a value, one succeeds and the other reads again. A
+// deliberate change, by a user or another program, stores its turn as the cut. Copies from before the cut restore
+// nothing. A loss sets no cut, so copies restore it.
 type change struct {
 	turn     int64  // of the writer, or writingBack
-	expected string // what must still hold: "value", "version", "absent" or "deleted"
-	old      any    // the value, or its sum
+	expected string // required state: "value", "version", "absent" or "deleted"
+	old      any    // the old value or its sum
 	oldLen   int
-	fresh    *memory.History // Empty stores nothing, unless there is a value to replace
+	fresh    *memory.History // if empty, nothing is stored, except in place of a value
 	keepOld  bool            // keep the old value under another key
-	cut      int64           // turn of the deliberate change that fresh follows; 0 for none
-	copy     *memory.History // that is brought in; nil if none is
-	odd      []string        // ids under which the copy has other bytes, so that it is set aside
+	cut      int64           // turn of the deliberate change in fresh; 0 for none
+	copy     *memory.History // the copy that is merged in, nil for none
+	odd      []string        // ids with other bytes in copy, which is then set aside
 }
 
-// maxApplied is how many runs a meta remembers; the scripts have the same number.
+// maxApplied is the number of runs that a meta remembers. The scripts have the same number.
 const maxApplied = 32
 
-// replace puts the new content of a history in place, if what was seen still holds, with its
-// meta; errChanged if it does not, memory.ErrMoved if a newer turn is there. A change of no
-// turn (writingBack) is fenced by the cut alone, and raises the stored turn to the one in
-// which the copy was proven, so that a holder older than that stays fenced.
+// replace stores the new content of a history and its meta if the expected state still holds. Otherwise it returns
+// errChanged, or memory.ErrMoved if a newer turn is stored. Only the cut fences a change without a turn (writingBack).
+// Such a change raises the stored turn to the turn in which the copy was proven. So older holders stay fenced.
 func (s *Store) replace(ctx context.Context, c change) error {
 	key := c.fresh.Key()
 	turn, floor := max(c.turn, 0), int64(0)
@@ -260,7 +251,7 @@ func (s *Store) replace(ctx context.Context, c change) error {
 		conflict = c.copy.JSON()
 	}
 	if turn > 0 {
-		floor = 0 // the turn's load has raised the number to its own
+		floor = 0 // the turn's load already raised the stored number
 	}
 	r, err := s.call(ctx, replaceScript, append(historyKeys(key), damagedKey(key, s.timestamp())),
 		turn, c.expected, c.old, c.oldLen, value, c.fresh.Sum().String(), c.fresh.Len(), c.keepOld, conflict,
@@ -274,11 +265,10 @@ func (s *Store) replace(ctx context.Context, c change) error {
 	return nil
 }
 
-// WriteBack brings back what Redis lost of the histories and the copies hold. It
-// is no turn's write: what it changes under a running turn, that turn finds changed,
-// and goes on from there. The copies may be of any state; those from before a
-// deliberate change bring nothing. It gives what is stored now, in their order; one
-// that cannot be read, or that only a turn may put right, is left as it is, and nil.
+// WriteBack restores the parts of histories that Redis lost and the copies contain. It needs no turn; a running turn
+// finds the history changed and continues from there. The copies may be outdated; copies from before a deliberate
+// change restore nothing. WriteBack returns the stored histories in the order of copies. An entry is nil if the history
+// is unreadable or only a turn may repair it.
 func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*memory.History, error) {
 	calls := make([]redisscript.Call, len(copies))
 	for i, have := range copies {
@@ -300,8 +290,8 @@ func (s *Store) WriteBack(ctx context.Context, copies ...*memory.History) ([]*me
 	return current, nil
 }
 
-// rewrite puts what keep leaves of a history in its place, as a deliberate change in turn cut, if it says that there
-// is a change. It starts over if the history was changed meanwhile.
+// rewrite replaces a history with the messages that keep returns, as a deliberate change in turn cut. It does nothing
+// if keep reports no change. It starts over if the history changed meanwhile.
 func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key, cut int64,
 	keep func(*memory.History) (rest []json.RawMessage, changed bool, err error)) (*memory.History, error) {
 	for try := range attempts {
@@ -320,7 +310,7 @@ func (s *Store) rewrite(ctx context.Context, turn int64, key memory.Key, cut int
 		}
 		c := change{turn: turn, expected: "version", old: h.Sum().String(), oldLen: h.Size(), fresh: fresh, cut: cut}
 		err = s.replace(ctx, c)
-		if errors.Is(err, errChanged) { // its meta is gone, perhaps
+		if errors.Is(err, errChanged) { // its meta may be missing
 			var value []byte
 			if value, err = s.bytesOf(ctx, key, nil); err == nil && bytes.Equal(value, h.JSON()) {
 				c.expected, c.old = "value", value

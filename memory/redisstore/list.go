@@ -15,21 +15,20 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Stored is one history as it lies in Redis.
+// Stored describes one history in Redis.
 type Stored struct {
 	Key      memory.Key
-	Messages int // 0 as long as no turn has taken over a foreign writer's value
+	Messages int // 0 until a turn adopts another program's value
 	Bytes    int
-	// What its archive holds.
+	// Contents of the archive.
 	Archived      int // messages
 	ArchivedBytes int
 	Notes         int
 	NotesBytes    int
 }
 
-// Page lists some chats that have a history, from cursor on ("" is the start);
-// the next cursor is "" at the end. One chat may be listed twice if histories
-// come and go meanwhile.
+// Page returns some chats that have a history, starting at cursor ("" is the start). next is "" at the end. If
+// histories come and go meanwhile, a chat may appear twice.
 func (s Chats) Page(ctx context.Context, cursor string, count int) (chats []memory.Chat, next string, err error) {
 	node, scanCursor := 0, uint64(0)
 	if cursor != "" {
@@ -60,8 +59,8 @@ func (s Chats) Page(ctx context.Context, cursor string, count int) (chats []memo
 	return chats, "", failure(err, "listing the chats")
 }
 
-// Masters are the servers behind a client that hold keys, in an order that stays the
-// same: one, or those of a Cluster.
+// Masters returns the servers of a client that hold keys, in a stable order. A client of one Redis has one; a Cluster
+// has several.
 func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
 	if single, ok := client.(*redis.Client); ok {
 		return []*redis.Client{single}, nil
@@ -82,8 +81,7 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 	return masters, err
 }
 
-// Histories lists the histories of one chat, its own first, then the subagents'
-// by name: those that Keys names and that hold something.
+// Histories returns the non-empty histories among Keys, the chat's own first, then the subagents' by name.
 func (s Chats) Histories(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]Stored, error) {
 	keys, err := s.Keys(ctx, chat, agents...)
 	if err != nil {
@@ -92,8 +90,8 @@ func (s Chats) Histories(ctx context.Context, chat memory.Chat, agents ...memory
 	return s.Measure(ctx, keys...)
 }
 
-// Keys names the histories that a chat may have, each once, its own first and then by name: those in
-// its index, and those of agents, which another program may have written.
+// Keys returns the possible histories of a chat, each once, its own first, then by name. They come from the chat's
+// index and from agents, whose histories another program may have written.
 func (s Chats) Keys(ctx context.Context, chat memory.Chat, agents ...memory.Agent) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
 	for _, agent := range agents {
@@ -119,8 +117,7 @@ func sorted(keys []memory.Key) []memory.Key {
 	}))
 }
 
-// Measure gives those of some histories that hold something, each once, ordered by
-// the subagent's name.
+// Measure returns the non-empty histories among keys, each once, ordered by key.
 func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error) {
 	ordered := sorted(keys)
 	sizes := make([]*redis.IntCmd, len(ordered))
@@ -143,7 +140,7 @@ func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error
 		if sizes[i].Val() == 0 && notes[i].Val() == "" {
 			continue
 		}
-		n, _ := counts[i].Int() // absent for a value that no turn has taken over yet
+		n, _ := counts[i].Int() // missing until a turn adopts the value
 		stored := Stored{Key: k, Messages: n, Bytes: int(sizes[i].Val()), NotesBytes: len(notes[i].Val())}
 		var list []json.RawMessage
 		if json.Unmarshal([]byte(notes[i].Val()), &list) == nil {
@@ -157,11 +154,11 @@ func (s Chats) Measure(ctx context.Context, keys ...memory.Key) ([]Stored, error
 	return out, nil
 }
 
-// Exist says of each key whether Redis has it, or a meta beside it. It costs one
-// round trip, or two if one is there, and leaves nothing behind.
+// Exist reports for each key whether Redis has the history or its meta. It takes one round trip, or two if any exists,
+// and writes nothing.
 func (s Chats) Exist(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 	if _, slots := s.redis.(*redis.ClusterClient); !slots {
-		// One command tells of all of them that there is none, as in most cases.
+		// Usually no key exists, and one command checks all of them.
 		var names []string
 		for _, k := range keys {
 			names = append(names, k.String(), metaKey(k))
@@ -190,9 +187,8 @@ func (s Chats) Exist(ctx context.Context, keys ...memory.Key) ([]bool, error) {
 	return exists, nil
 }
 
-// Scan looks through all keys of Redis for what is a chat's: histories, and what
-// lies beside them under names of its own, values that were set aside, logs and
-// records of runs. It finds what no index names.
+// Scan searches all keys of Redis for data of a chat. histories are the chat's histories. extras are its other keys,
+// such as set-aside values, logs and records of runs. Scan finds data that no index lists.
 func (s Chats) Scan(ctx context.Context, chat memory.Chat) (histories []memory.Key, extras []string, err error) {
 	unique := map[memory.Key]bool{}
 	err = s.scan(ctx, "*:"+escape(chat.String())+"*", func(name string) error {
@@ -210,13 +206,13 @@ func (s Chats) Scan(ctx context.Context, chat memory.Chat) (histories []memory.K
 	return slices.Collect(maps.Keys(unique)), extras, failure(err, "looking through all keys for chat %s", chat)
 }
 
-// Remove deletes what Scan found beside histories.
+// Remove deletes the extras of Scan.
 func (s Chats) Remove(ctx context.Context, names ...string) error {
 	return failure(s.forget(ctx, memory.Chat{}, names, nil), "erasing what lies beside histories")
 }
 
-// escape makes a key literal inside a SCAN pattern. Of what keys may hold only
-// the separators of a set mean something there, and those stand in brackets only.
+// escape escapes a key for use in a SCAN pattern. Of the special characters, keys contain only separators of a set,
+// which are literal outside brackets.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
 }

@@ -13,15 +13,15 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Notes is about the notes of histories: a JSON array beside each history that has some, changed by
-// compare-and-set under the chat's turn. The chat's meta says whether any may be there.
+// Notes stores the notes of each history as a JSON array. Changes are compare-and-sets under the chat's turn. The
+// chat's meta records whether there may be notes.
 type Notes struct{ *core }
 
-// NoTurn stands for the turn in a change of notes that is made without one, for what Redis has forgotten.
+// NoTurn replaces the turn in changes without one, such as repeating a change of notes that Redis has forgotten.
 const NoTurn = writingBack
 
-// Read gives the notes of histories, in order of creation, in one round trip. What cannot
-// be read is a memory.DamagedError.
+// Read returns the notes of histories, in order of creation, in one round trip. Unreadable notes are a
+// memory.DamagedError.
 func (s Notes) Read(ctx context.Context, keys ...memory.Key) ([][]memory.Note, error) {
 	values := make([]*redis.StringCmd, len(keys))
 	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
@@ -52,7 +52,7 @@ func readNotes(key, value string) (notes []memory.Note, err error) {
 	return notes, nil
 }
 
-// encodeNotes is notes as they are stored; empty for none.
+// encodeNotes returns notes in their stored form, empty for none.
 func encodeNotes(notes []memory.Note) ([]byte, error) {
 	if len(notes) == 0 {
 		return []byte{}, nil
@@ -60,17 +60,16 @@ func encodeNotes(notes []memory.Note) ([]byte, error) {
 	return memory.EncodeJSON(notes)
 }
 
-// Change stores what change makes of a history's notes, under a turn; an error of
-// change changes nothing. It calls change again if the notes were changed meanwhile. What is
-// no list of notes is set aside first.
+// Change passes a history's notes to change and stores the result under a turn. If change returns an error, nothing is
+// stored. If the notes changed meanwhile, Change calls change again. It sets unreadable notes aside first.
 func (s Notes) Change(ctx context.Context, turn int64, key memory.Key,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	return s.changeNotes(ctx, notesKey(key), func() error { return s.setAside(ctx, key) },
 		func(old string, notes []memory.Note) (bool, error) { return s.put(ctx, turn, key, old, notes) }, change)
 }
 
-// changeNotes changes the notes of a key. put puts notes in the place of a value, and says false if that is not
-// there any more.
+// changeNotes changes the notes under a key. put replaces the value old with notes and returns false if the stored
+// value has changed.
 func (s *core) changeNotes(ctx context.Context, key string, setAside func() error,
 	put func(old string, notes []memory.Note) (bool, error), change func([]memory.Note) ([]memory.Note, error)) error {
 	for try := range attempts {
@@ -102,7 +101,7 @@ func (s *core) changeNotes(ctx context.Context, key string, setAside func() erro
 	return fmt.Errorf("changing %s: %w: they changed under every attempt", key, memory.ErrUnavailable)
 }
 
-// put puts notes in the place of a value that is still there; done is false if it is not.
+// put replaces the value old with notes. done is false if the stored value has changed.
 func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, notes []memory.Note) (done bool,
 	err error) {
 	fresh, err := encodeNotes(notes)
@@ -112,7 +111,7 @@ func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, 
 	if string(fresh) == old {
 		return true, nil
 	}
-	if turn > writingBack && len(fresh) > 0 { // noted before they are there, so that they are never missed
+	if turn > writingBack && len(fresh) > 0 { // recorded before the notes exist, so that no notes are missed
 		fields := []string{"notes"}
 		if key.Agent() != "" {
 			fields = append(fields, "s:"+string(key.Agent()))
@@ -132,8 +131,7 @@ func (s Notes) put(ctx context.Context, turn int64, key memory.Key, old string, 
 	return r.Word() == "ok", err
 }
 
-// Void removes the notes of a history of which void says so, under a turn, and says how
-// many they were.
+// Void removes the notes for which void returns true, under a turn, and returns their number.
 func (s Notes) Void(ctx context.Context, turn int64, key memory.Key, void func(memory.Note) bool) (removed int,
 	err error) {
 	err = s.Change(ctx, turn, key, func(notes []memory.Note) ([]memory.Note, error) {
@@ -144,12 +142,12 @@ func (s Notes) Void(ctx context.Context, turn int64, key memory.Key, void func(m
 	return removed, err
 }
 
-// setAside moves what is no list of notes out of the way, to be looked at.
+// setAside moves unreadable notes to another key for inspection.
 func (s Notes) setAside(ctx context.Context, key memory.Key) error {
 	timestamp := s.timestamp()
 	keys := []string{notesKey(key), damagedKey(key, timestamp), metaKey(key)}
 	return s.moveAside(ctx, keys, listOfNotes, "d:"+timestamp, unreadNotes)
 }
 
-// What moveAside wants where notes are, so that it moves a value of any type, and what it logs.
+// listOfNotes is no Redis type, so moveAside moves a value of any type. unreadNotes is the message that it logs.
 const listOfNotes, unreadNotes = "a list of notes", "notes that cannot be read were set aside"

@@ -9,13 +9,12 @@ import (
 	"mneme/memory"
 )
 
-// Tools is about pins: what the tools of a server were when they were accepted, in a hash
-// of their definitions by name, for all processes. Of several processes that pin at once the
-// first one wins; what a person accepts replaces all.
+// Tools stores pins: the accepted definitions of a server's tools, in a hash by name, shared by all processes. If
+// several processes pin at once, the first one wins. Definitions that a person accepts replace all pins.
 type Tools struct{ *core }
 
-// Pinned are the definitions that are pinned of a server's tools, by name; none if none
-// ever were. What cannot be read is a memory.DamagedError, which Accept mends.
+// Pinned returns the pinned definitions of a server's tools by name, none if there are no pins. An unreadable
+// definition is a memory.DamagedError, which Accept repairs.
 func Pinned[T any](ctx context.Context, s Tools, server string) (map[string]T, error) {
 	key := pinsKey(server)
 	values, err := s.redis.HGetAll(ctx, key).Result()
@@ -33,12 +32,12 @@ func Pinned[T any](ctx context.Context, s Tools, server string) (map[string]T, e
 	return tools, nil
 }
 
-// Pin pins definitions of a server of which nothing is pinned. Of processes that do so at once one pins.
+// Pin pins the definitions of a server that has no pins. If several processes pin at once, one succeeds.
 func (s Tools) Pin(ctx context.Context, server string, tools map[string]json.RawMessage) error {
 	return s.pin(ctx, "keep", server, tools)
 }
 
-// Accept pins definitions in the place of all that are pinned of a server.
+// Accept replaces all pins of a server.
 func (s Tools) Accept(ctx context.Context, server string, tools map[string]json.RawMessage) error {
 	return s.pin(ctx, "replace", server, tools)
 }

@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Processes is about the processes that serve this memory. It keeps them in one hash, by id; each writes its own field
-// and no other, but for the fields of the dead, which each may take away.
+// Processes stores the processes that serve this memory, in one hash by id. Each process writes only its own field. Any
+// process may remove the fields of dead processes.
 type Processes struct{ *core }
 
-// Beat is how often a process says that it lives; one that has not for processLife
-// is taken for dead. LongestBeat is that of any version that may serve beside this
-// one: of 0.1.0.
+// Beat is the interval of a process's heartbeats. A process without a heartbeat for processLife is considered dead.
+// LongestBeat is the longest interval of all versions that may run at the same time (0.1.0).
 const (
 	Beat        = 2 * time.Second
 	LongestBeat = 5 * time.Second
@@ -23,14 +22,14 @@ const (
 // Process is a process that serves this memory.
 type Process struct {
 	ID       string `json:"-"`
-	URL      string `json:"url"` // base URL under which the others reach it
-	LastSeen int64  `json:"at"`  // Unix ms of its last sign of life
+	URL      string `json:"url"` // base URL for the other processes
+	LastSeen int64  `json:"at"`  // Unix ms of its last heartbeat
 }
 
-// Lives says whether the process has said lately enough that it lives.
+// Lives reports whether the process sent a heartbeat within processLife.
 func (p Process) Lives() bool { return time.Since(time.UnixMilli(p.LastSeen)) < processLife }
 
-// Announce says that a process lives, and where.
+// Announce stores a heartbeat of a process and its URL.
 func (s Processes) Announce(ctx context.Context, id, url string) error {
 	value, err := json.Marshal(Process{URL: url, LastSeen: s.now().UnixMilli()})
 	if err == nil {
@@ -39,21 +38,21 @@ func (s Processes) Announce(ctx context.Context, id, url string) error {
 	return failure(err, "announcing process %s", id)
 }
 
-// Resign takes a process off the list.
+// Resign removes a process from the list.
 func (s Processes) Resign(ctx context.Context, id string) error {
 	return failure(s.redis.HDel(ctx, processesKey, id).Err(), "taking process %s off the list", id)
 }
 
-// List lists those that live, and drops the dead from the list.
+// List returns the living processes and removes the dead ones from the list.
 func (s Processes) List(ctx context.Context) ([]Process, error) {
 	living, dead, err := s.Look(ctx)
 	if len(dead) > 0 {
-		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next process that lists them tries again
+		_ = s.redis.HDel(ctx, processesKey, dead...).Err() // the next List tries again
 	}
 	return living, err
 }
 
-// Look lists those that live, and the ids of the dead, and changes nothing.
+// Look returns the living processes and the ids of the dead ones. It changes nothing.
 func (s Processes) Look(ctx context.Context) (living []Process, dead []string, err error) {
 	values, err := s.redis.HGetAll(ctx, processesKey).Result()
 	if err != nil {
@@ -70,13 +69,11 @@ func (s Processes) Look(ctx context.Context) (living []Process, dead []string, e
 	return living, dead, nil
 }
 
-// Token makes the token of a turn that a process takes: it begins with the
-// process's id, so that another one that can prove its death may end its lease. An
-// eraser's token is EraserToken and then such a token.
+// Token returns the token for a turn that a process takes. It begins with the process's id, so that another process
+// that can prove its death may end its lease. An eraser's token is EraserToken followed by such a token.
 func Token(process, random string) string { return process + ":" + random }
 
-// HolderOf is the id of the process that made a token; empty for a token of a
-// version that did not name its process.
+// HolderOf returns the id of the process that made a token. It returns "" for tokens of versions that omitted it.
 func HolderOf(token string) string {
 	token = strings.TrimPrefix(token, EraserToken)
 	return token[:max(strings.IndexByte(token, ':'), 0)]

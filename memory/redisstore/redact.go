@@ -10,20 +10,21 @@ import (
 	"mneme/memory"
 )
 
-// Redactions is about redaction: messages stay where they are, and say nothing any more. It is a deliberate
-// change: copies from before it bring nothing back. It keeps nothing of its own. Its writes of histories are
-// fenced by the number of a turn, and compare-and-sets besides.
+// Redactions redacts messages: they keep their place and lose their text. A redaction is a deliberate change, so copies
+// from before it restore nothing. Redactions stores no data of its own. Its writes to histories are compare-and-sets
+// and fenced by the number of a turn.
 type Redactions struct {
 	*core
 	histories *Store
 	archives  Archives
 }
 
-// Redact takes away what the messages of a history say that has names by their ids, in the history and in its
-// archive, in a turn. It may be called again. Without its turn, for a redaction that Redis has forgotten
-// (again), it is no turn's write: a running turn finds the history changed. h is what is stored then, if the
-// history or its archive was changed, else nil. A segment that cannot be read goes if one of the suspects
-// stands in it. clean says of which segments it is known that they have none of the messages, see rearchive.
+// Redact redacts the messages whose ids has accepts, in a history and its archive, under a turn. It can be repeated. If
+// repeat is true, Redact applies a redaction that Redis has forgotten, without its turn. A running turn finds the
+// history changed. h is the stored history if Redact changed the history or its archive, else nil.
+//
+// Redact deletes an unreadable segment that contains one of suspects. clean reports whether a segment is known to have
+// none of the messages, see rearchive.
 func (s Redactions) Redact(ctx context.Context, turn int64, repeat bool, key memory.Key, has func(id string) bool,
 	clean func(Segment) bool, suspects ...string) (h *memory.History, err error) {
 	matched := false
@@ -39,7 +40,7 @@ func (s Redactions) Redact(ctx context.Context, turn int64, repeat bool, key mem
 	if repeat {
 		writer = writingBack
 	}
-	// The archive first, so that an index that is made under the new cut does not find it as it was.
+	// Redact the archive first, so that an index built under the new cut never sees the old text.
 	archived, err := s.archives.rearchive(ctx, key, clean, redact, unread)
 	if err != nil {
 		return nil, failure(err, "redacting the archive of %s", key)
@@ -49,7 +50,7 @@ func (s Redactions) Redact(ctx context.Context, turn int64, repeat bool, key mem
 		changed := !slices.EqualFunc(rest, h.Raw(0), equalBytes)
 		return rest, changed || archived || repeat && matched && h.Cut() < turn, err
 	})
-	if err == nil && repeat && h != nil { // a trim may have moved some before they were redacted
+	if err == nil && repeat && h != nil { // a trim may have moved messages before they were redacted
 		_, err = s.archives.rearchive(ctx, key, nil, redact, unread)
 	}
 	if err != nil {
@@ -63,7 +64,7 @@ func (s Redactions) Redact(ctx context.Context, turn int64, repeat bool, key mem
 
 func equalBytes(a, b json.RawMessage) bool { return bytes.Equal(a, b) }
 
-// RemoveDamaged deletes what was set aside of histories as damaged: a single message cannot be taken out of it.
+// RemoveDamaged deletes the set-aside values of histories, because single messages cannot be removed from them.
 func (s Redactions) RemoveDamaged(ctx context.Context, keys ...memory.Key) error {
 	for _, key := range keys {
 		names, err := s.histories.setAsideOf(ctx, key)

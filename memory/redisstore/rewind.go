@@ -15,32 +15,32 @@ import (
 	"mneme/memory"
 )
 
-// Rewinds is about taking messages back and putting them back. A rewind changes several histories,
-// which lie in several slots of a Cluster, so it is a redo log: what goes is set aside first, in one key
-// of the chat's; then the chat's meta says that the rewind has begun, and from then on each holder of the
-// chat's turn brings it to its end. Each step may be done again.
+// Rewinds removes messages (a rewind) and puts them back. A rewind changes several histories in several slots of a
+// Cluster, so it works as a redo log. First, the removed messages are set aside in one key of the chat. Then the chat's
+// meta records that the rewind has begun. From then on, each holder of the chat's turn finishes it. Each step can be
+// repeated.
 //
 //	{chat_history:<chat>}:rewound:<id>   about          JSON: SetAside
-//	                                     runs           "run run …" whose messages went
-//	                                     <history>/<n>  JSON: piece, from 0 on
+//	                                     runs           "run run …" whose messages were removed
+//	                                     <history>/<n>  JSON: Piece, from 0 on
 //
-// The chat's meta lists these keys, as a:<id>, and says in pending what was begun. All of it is written under
-// the number of the chat's turn, and the histories by compare-and-set besides.
+// The chat's meta lists these keys as a:<id>, and its field pending holds the unfinished change. The number of the
+// chat's turn fences all these writes. The writes to histories are also compare-and-sets.
 type Rewinds struct {
 	*core
 	histories *Store
 	archives  Archives
 }
 
-// SetAsideLife is how long what a rewind took back is kept.
+// SetAsideLife is how long set-aside messages are stored.
 const SetAsideLife = 24 * time.Hour
 
-// MaxSetAside bounds the rewinds of a chat that are kept. The oldest one is deleted first.
+// MaxSetAside bounds the stored rewinds of a chat. The oldest one is deleted first.
 const MaxSetAside = 100
 
-// SetAside describes what a rewind took back.
+// SetAside describes the set-aside messages of a rewind.
 type SetAside struct {
-	ID        string         `json:"id"` // the number of the turn
+	ID        string         `json:"id"` // number of the rewind's turn
 	TS        float64        `json:"ts"` // Unix seconds
 	Target    string         `json:"to,omitempty"`
 	Histories []AsideHistory `json:"histories"`
@@ -49,21 +49,21 @@ type SetAside struct {
 	Until time.Time `json:"-"`
 }
 
-// AsideHistory is one history of the chat, as the rewind left it.
+// AsideHistory describes one history of the chat after the rewind.
 type AsideHistory struct {
 	Key       string `json:"key"`
-	Messages  int    `json:"messages"`       // that were taken back
-	Remaining int    `json:"kept"`           // that stayed
-	Last      string `json:"last,omitempty"` // id of the last one that stayed
+	Messages  int    `json:"messages"`       // number of removed messages
+	Remaining int    `json:"kept"`           // number of remaining messages
+	Last      string `json:"last,omitempty"` // id of the last remaining message
 	Pieces    int    `json:"pieces"`
 
-	IDs map[string]bool `json:"-"` // of the messages that were taken back; nil: the pieces say
+	IDs map[string]bool `json:"-"` // ids of the removed messages; nil: read the pieces
 }
 
-// Turn is the number of the turn in which the rewind was made.
+// Turn returns the number of the rewind's turn.
 func (a SetAside) Turn() int64 { return integer(a.ID) }
 
-// MessageCount is how many messages were taken back.
+// MessageCount returns the number of removed messages.
 func (a SetAside) MessageCount() (n int) {
 	for _, h := range a.Histories {
 		n += h.Messages
@@ -71,16 +71,16 @@ func (a SetAside) MessageCount() (n int) {
 	return n
 }
 
-// Piece are messages that followed one another.
+// Piece holds consecutive messages.
 type Piece struct {
-	PrevID   string            `json:"after"` // id of the message before them; "" for none
+	PrevID   string            `json:"after"` // id of the message before them, "" for none
 	Messages []json.RawMessage `json:"messages"`
 }
 
-// SetAside sets a piece of a history aside, under a turn.
+// SetAside sets piece n of a history aside, under a turn.
 func (s Rewinds) SetAside(ctx context.Context, turn int64, chat memory.Chat, id string, key memory.Key, n int,
 	p Piece) error {
-	// By hand, since an encoder changes the bytes of a message.
+	// Not with an encoder, which would change the bytes of a message.
 	value := fmt.Appendf(nil, `{"after":%q,"messages":%s}`, p.PrevID, memory.Array(p.Messages))
 	return s.setAsideField(ctx, turn, chat, id, pieceField(key.String(), n), value)
 }
@@ -93,7 +93,8 @@ func (s Rewinds) setAsideField(ctx context.Context, turn int64, chat memory.Chat
 	return failure(err, "setting messages of chat %s aside", chat)
 }
 
-// Begin notes, under the turn of a rewind, that all of it is set aside: from then on it is listed, and pending.
+// Begin records, under the turn of a rewind, that all its messages are set aside. From then on the rewind is listed and
+// pending.
 func (s Rewinds) Begin(ctx context.Context, chat memory.Chat, change string, a SetAside, ttl time.Duration) error {
 	description, err := json.Marshal(a)
 	if err == nil {
@@ -105,9 +106,9 @@ func (s Rewinds) Begin(ctx context.Context, chat memory.Chat, change string, a S
 	return s.pending(ctx, a.Turn(), chat, change, a.ID, ttl, description)
 }
 
-// Pending notes, under a turn, that a change of the chat's memory has begun, or with "" that it is done.
-// id is what was set aside for it, "" for nothing. Should the process die, others find the chat by its
-// lease's end, as one with an open run.
+// Pending records, under a turn, that a change of the chat's memory has begun. "" means that the change is finished. id
+// is the id of the set-aside messages, "" for none. If the process dies, others find the chat when its lease expires,
+// like a chat with an open run.
 func (s Rewinds) Pending(ctx context.Context, turn int64, chat memory.Chat, change, id string,
 	ttl time.Duration) error {
 	return s.pending(ctx, turn, chat, change, id, ttl, nil)
@@ -130,7 +131,7 @@ func (s Rewinds) pending(ctx context.Context, turn int64, chat memory.Chat, chan
 	return failure(err, "noting a change of chat %s", chat)
 }
 
-// List lists what rewinds took back of a chat, the oldest first.
+// List returns the stored rewinds of a chat, the oldest first.
 func (s Rewinds) List(ctx context.Context, chat memory.Chat) ([]SetAside, error) {
 	ids, err := s.ids(ctx, chat)
 	if err != nil {
@@ -163,7 +164,7 @@ func (s Rewinds) ids(ctx context.Context, chat memory.Chat) (ids []string, err e
 	return ids, nil
 }
 
-// Read describes what a rewind took back; nil if there is no such thing.
+// Read returns the description of a rewind, nil if there is none.
 func (s Rewinds) Read(ctx context.Context, chat memory.Chat, id string) (*SetAside, error) {
 	key := rewoundKey(chat, id)
 	if integer(id) <= 0 {
@@ -181,14 +182,14 @@ func (s Rewinds) Read(ctx context.Context, chat memory.Chat, id string) (*SetAsi
 	if err != nil {
 		return nil, failure(err, "reading what was set aside of chat %s", chat)
 	}
-	if ttl < 0 { // it is being used
+	if ttl < 0 { // without expiry while it is pending
 		ttl = SetAsideLife
 	}
 	a.Runs, a.Until = strings.Fields(textAt(values, 1)), s.now().Add(ttl)
 	return &a, nil
 }
 
-// Pieces walks what was set aside of a history.
+// Pieces iterates over the set-aside pieces of a history. It stops after an error.
 func (s Rewinds) Pieces(ctx context.Context, chat memory.Chat, id string,
 	h AsideHistory) func(func(Piece, error) bool) {
 	return func(yield func(Piece, error) bool) {
@@ -213,7 +214,7 @@ func (s Rewinds) Pieces(ctx context.Context, chat memory.Chat, id string,
 	}
 }
 
-// Drop deletes what rewinds before a turn took back of a chat; keep of them stay, the newest.
+// Drop deletes the rewinds of a chat from before a turn, except for the newest keep ones.
 func (s Rewinds) Drop(ctx context.Context, chat memory.Chat, turn int64, keep int) error {
 	ids, err := s.ids(ctx, chat)
 	if err != nil {
@@ -228,7 +229,7 @@ func (s Rewinds) Drop(ctx context.Context, chat memory.Chat, turn int64, keep in
 	return nil
 }
 
-// Remove deletes what one rewind took back.
+// Remove deletes the set-aside messages of one rewind.
 func (s Rewinds) Remove(ctx context.Context, chat memory.Chat, id string) error {
 	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Unlink(ctx, rewoundKey(chat, id))
@@ -238,10 +239,12 @@ func (s Rewinds) Remove(ctx context.Context, chat memory.Chat, id string) error 
 	return failure(err, "dropping what was set aside of chat %s", chat)
 }
 
-// TakeBack takes messages out of a history and its archive, as a deliberate change in the turn cut, and
-// fills what is at hand up from the archive, to limit messages. turn is the writer's, 0 for a change that
-// Redis has forgotten, which is no turn's write. clean and whole say of which segments it is known that none of their
-// messages go, or all of them: these need not be read. The history comes back itself if nothing of it goes.
+// TakeBack removes messages from a history and its archive, as a deliberate change in the turn cut. It then refills the
+// history from the archive, up to limit messages. turn is the writer's turn, 0 for a change that Redis has forgotten.
+// If no messages are removed, TakeBack returns have.
+//
+// clean and full report whether a segment is known to keep all of its messages, or to lose all. Such segments need not
+// be read.
 func (s Rewinds) TakeBack(ctx context.Context, turn, cut int64, have *memory.History, limit int,
 	remove func(id string, raw json.RawMessage) bool, clean, full func(Segment) bool) (*memory.History, error) {
 	for try := range attempts {
@@ -259,7 +262,7 @@ func (s Rewinds) TakeBack(ctx context.Context, turn, cut int64, have *memory.His
 	return nil, fmt.Errorf("%w: %s changed under every attempt", memory.ErrUnavailable, have.Key())
 }
 
-// part is a segment of an archive, and what stays of it.
+// part is a segment of an archive and its remaining messages.
 type part struct {
 	Segment
 	rest []json.RawMessage
@@ -291,7 +294,7 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 		}
 		args = append(args, seg.Position, seg.description, description, value)
 	}
-	var parts []part // that are taken up again, the newest first
+	var parts []part // segments that move back into the history, the newest first
 	count, size := len(hot), len(memory.Array(hot))
 	filling := func() bool { return short && (count == 0 || count < limit) && size < trimBytes }
 	for end := len(segments); end > 0; end -= min(end, 32) {
@@ -331,7 +334,7 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 	}
 	h = h.With(hot...)
 	archived, first := "", ""
-	stays := min(h.Excess(limit, trimBytes*4/5), front) // in the archive
+	stays := min(h.Excess(limit, trimBytes*4/5), front) // number of messages that stay in the archive
 	raw := h.Raw(stays)
 	for _, p := range parts {
 		n := min(stays, len(p.rest))
@@ -363,12 +366,12 @@ func (s Rewinds) takeBack(ctx context.Context, turn, cut int64, have *memory.His
 	return h, nil
 }
 
-// PutBack puts messages behind the one with an id ("" for the front), in a history or its archive, as a
-// deliberate change in a turn. Of a history that grows too long for it the oldest go to the archive.
+// PutBack inserts messages after the one with id p.PrevID ("" for the front), in a history or its archive. It is a
+// deliberate change in a turn. If the history becomes too long, the oldest messages move to the archive.
 func (s Rewinds) PutBack(ctx context.Context, turn int64, have *memory.History, limit int, p Piece) (*memory.History,
 	error) {
 	key := have.Key()
-	segments, err := s.redis.Exists(ctx, archiveKey(key)).Result() // listing them for each piece would be quadratic
+	segments, err := s.redis.Exists(ctx, archiveKey(key)).Result() // listing them for each piece is quadratic
 	if err != nil {
 		return nil, failure(err, "putting messages of %s back", key)
 	}

@@ -13,9 +13,8 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Erase removes the logs, records and calls of a chat's runs, and what one that waits goes on from: of those in the
-// chat's index, and of further ones that the caller knows of. It must run before the chat's meta is erased, which
-// holds the index.
+// Erase removes the logs, records and calls of a chat's runs, and the state of a waiting run. It covers the runs in the
+// chat's index and the runs in further. Call it before the chat's meta is erased, because the meta holds the index.
 func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) error {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
@@ -25,7 +24,7 @@ func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) er
 	for _, f := range fields {
 		if run, ok := strings.CutPrefix(f, "r:"); ok {
 			stale, further = append(stale, f), append(further, run)
-		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // a set-aside key of a run
 			stale, names = append(stale, f), append(names, name)
 		}
 	}
@@ -38,8 +37,8 @@ func (s Runs) Erase(ctx context.Context, chat memory.Chat, further ...string) er
 	return failure(err, "erasing the runs of chat %s", chat)
 }
 
-// EraseOld removes the logs and records of a chat's runs that began before a
-// turn, and the conversation of that time; it gives the name of that.
+// EraseOld removes the data of a chat's runs that began before a turn. It also removes the chat's conversation,
+// approvals and quarantine, and returns the id of the conversation.
 func (s Runs) EraseOld(ctx context.Context, turn int64, chat memory.Chat) (conversation string, err error) {
 	fields, err := s.redis.HGetAll(ctx, chatMeta(chat)).Result()
 	if err != nil {
@@ -60,9 +59,9 @@ func (s Runs) EraseOld(ctx context.Context, turn int64, chat memory.Chat) (conve
 	return fields["conversation"], failure(s.forget(ctx, chat, names, stale), "erasing old runs of chat %s", chat)
 }
 
-// Redact removes the logs of a chat's runs and what their records keep of their answers: of those in the
-// chat's index, and of further ones. A post that repeats one gets answer instead, and does not run again. If
-// before is not 0, only runs that were over before that turn are meant.
+// Redact removes the logs and calls of a chat's runs and replaces the answers in their records by answer. Repeated
+// posts get answer and do not run again. It covers the runs in the chat's index and the runs in further. If turn is not
+// 0, Redact skips runs in the index that finished in that turn or later.
 func (s Runs) Redact(ctx context.Context, chat memory.Chat, turn int64, answer []byte,
 	further ...string) error {
 	_, err := s.suspensions.forgetWaiting(ctx, chat, turn)
@@ -83,7 +82,7 @@ func (s Runs) Redact(ctx context.Context, chat memory.Chat, turn int64, answer [
 			if old {
 				further = append(further, run)
 			}
-		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // of a run
+		} else if name, ok := strings.CutPrefix(f, "d:"); ok && strings.HasPrefix(name, "{") { // a set-aside key of a run
 			stale, names = append(stale, f), append(names, name)
 		}
 	}
@@ -100,8 +99,8 @@ func (s Runs) Redact(ctx context.Context, chat memory.Chat, turn int64, answer [
 	return failure(s.forget(ctx, chat, names, stale), "redacting the runs of chat %s", chat)
 }
 
-// overBefore says whether a run was over before a turn, 0 for any: by the time of its last event, or, without
-// a log, by how long something is kept of it.
+// overBefore reports whether a run finished before a turn; 0 means any time. It uses the time of the last event.
+// Without a log it uses until, the expiry of the run's data.
 func (s Runs) overBefore(ctx context.Context, chat memory.Chat, run string, until, turn int64) (bool, error) {
 	if turn == 0 {
 		return true, nil
@@ -113,12 +112,12 @@ func (s Runs) overBefore(ctx context.Context, chat memory.Chat, run string, unti
 	var last struct {
 		TS float64 `json:"ts"`
 	}
-	_ = json.Unmarshal(line, &last) // what has no time is old
+	_ = json.Unmarshal(line, &last) // an event without a time is old
 	return last.TS*1000 < float64(turn), nil
 }
 
-// TakeBack removes the logs of some of a chat's runs, the calls that they were granted, and what their records keep of
-// their answers. A post that repeats one finds that it was taken back, and is a further attempt.
+// TakeBack removes the logs, the granted calls and the recorded answers of some of a chat's runs. A repeated post finds
+// that the run was rewound and becomes a further attempt.
 func (s Runs) TakeBack(ctx context.Context, chat memory.Chat, runs ...string) error {
 	if err := s.takeCallsBack(ctx, chat, runs); err != nil {
 		return failure(err, "taking back calls of chat %s", chat)
@@ -126,8 +125,8 @@ func (s Runs) TakeBack(ctx context.Context, chat memory.Chat, runs ...string) er
 	return s.change(ctx, chat, "", runs)
 }
 
-// takeCallsBack deletes the calls that some of a chat's runs were granted, with their results, so that a further
-// attempt makes them again. All attempts at a post share their calls: those of an attempt that stays, stay.
+// takeCallsBack deletes the granted calls of some of a chat's runs, with their results. So a further attempt makes them
+// again. All attempts at a post share their calls; calls of other attempts stay.
 func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string) error {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
 	if err != nil {
@@ -139,12 +138,12 @@ func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string
 		runSet[run] = true
 	}
 	for batch := range slices.Chunk(fields, 1024) {
-		calls, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs there are none
+		calls, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // most runs have none
 			for _, f := range batch {
 				p.HGetAll(ctx, callsKey(chat, f[len("r:"):]))
 			}
 		})
-		if err != nil && !redisscript.WrongType(err) { // what another program put there is no call
+		if err != nil && !redisscript.WrongType(err) { // a value of another program is no call
 			return err
 		}
 		for i, cmd := range calls {
@@ -166,7 +165,7 @@ func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string
 	return nil
 }
 
-// PutBack has posts that repeat some of a chat's runs, which were taken back, get an answer.
+// PutBack stores answer in the records of rewound runs, so that repeated posts get it.
 func (s Runs) PutBack(ctx context.Context, chat memory.Chat, answer []byte, runs ...string) error {
 	return s.change(ctx, chat, string(answer), runs)
 }
@@ -175,7 +174,7 @@ func (s Runs) change(ctx context.Context, chat memory.Chat, answer string, runs 
 	for batch := range slices.Chunk(runs, 1024) {
 		var logs []string
 		var calls []redisscript.Call
-		exists, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // of most runs nothing is kept any more
+		exists, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // most runs have no record any more
 			for _, run := range batch {
 				p.Exists(ctx, recordKey(chat, run))
 			}

@@ -18,21 +18,10 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// A run's log is a stream. An entry's id is <seq>-0, with the number of its last
-// event, and its fields are
-//
-//	e   the line of its last event
-//	b   the lines of the events right before it, each ended by a line feed
-//	z   the same as b, deflated, perhaps with the bytes of e as the dictionary
-//
-// Which events are joined is a writer's choice: those that wait together are, and in
-// the end all. Entries may overlap, since an append is repeated when its reply was lost,
-// perhaps joined otherwise; a reader takes each number once.
-
-// joined bounds the lines that one entry has before its last, in bytes.
+// joined bounds the lines before the last one in an entry, in bytes.
 const joined = 256 << 10
 
-// packable bounds a log that is packed, in bytes; a larger one stays as it is.
+// packable is the size of a log, in bytes, above which Pack leaves it unchanged.
 const packable = 16 << 20
 
 // Logged is one event of a run's log: its number and its line of JSON.
@@ -41,14 +30,23 @@ type Logged struct {
 	Line []byte
 }
 
-// entry is one of the stream's: its last event, and the lines before it.
+// entry is one entry of a run's log, which is a stream. Its id is <seq>-0, with the number of its last event. Its
+// fields are
+//
+//	e   the line of its last event
+//	b   the lines of the preceding events, each ended by a line feed
+//	z   the same as b, deflated, possibly with the bytes of e as the dictionary
+//
+// The writer chooses which events share an entry: events that wait together, and finally all events. Entries may
+// overlap, because a writer repeats an append whose reply was lost and may then join the events differently. A reader
+// uses each number once.
 type entry struct {
 	first  int64 // number of its first event
 	prefix []byte
 	last   Logged
 }
 
-// join lays events out in entries.
+// join combines events into entries.
 func join(events []Logged) []entry {
 	var out []entry
 	for i, e := range events {
@@ -66,7 +64,7 @@ func join(events []Logged) []entry {
 
 func (e entry) id() string { return strconv.FormatInt(e.last.Seq, 10) + "-0" }
 
-// add is the command that puts the entry into a log.
+// add returns the command that adds the entry to a log.
 func (e entry) add(key string) *redis.XAddArgs {
 	values := []any{"e", e.last.Line}
 	if len(e.prefix) > 0 {
@@ -75,14 +73,14 @@ func (e entry) add(key string) *redis.XAddArgs {
 	return &redis.XAddArgs{Stream: key, ID: e.id(), Values: values}
 }
 
-// deflaters are writers of deflate, each of which takes far more memory than what it
-// writes here. The level is a middle one: the fastest leaves more, the slowest takes longer for little.
+// deflaters pools deflate writers, which need far more memory than their output here. The fastest level compresses
+// worse, and the slowest takes longer for little gain.
 var deflaters = sync.Pool{New: func() any {
-	w, _ := flate.NewWriter(io.Discard, 4) // a level that there is
+	w, _ := flate.NewWriter(io.Discard, 4) // a valid level
 	return w
 }}
 
-// packed is the field under which the lines before the last take the least room.
+// packed returns the smaller form of the preceding lines and its field.
 func (e entry) packed() (field string, value []byte) {
 	if len(e.prefix) == 0 {
 		return "", nil
@@ -91,7 +89,7 @@ func (e entry) packed() (field string, value []byte) {
 	w := deflaters.Get().(*flate.Writer)
 	defer deflaters.Put(w)
 	w.Reset(&z)
-	_, _ = w.Write(e.prefix) // a buffer takes everything
+	_, _ = w.Write(e.prefix) // a buffer accepts everything
 	_ = w.Close()
 	if z.Len() >= len(e.prefix) {
 		return "b", e.prefix
@@ -99,7 +97,7 @@ func (e entry) packed() (field string, value []byte) {
 	return "z", z.Bytes()
 }
 
-// events are those of an entry, as it was read.
+// events parses an entry of a stream.
 func events(m redis.XMessage) ([]Logged, error) {
 	number, _, _ := strings.Cut(m.ID, "-")
 	seq, err := strconv.ParseInt(number, 10, 64)
@@ -117,20 +115,19 @@ func events(m redis.XMessage) ([]Logged, error) {
 	}
 	lines := strings.SplitAfter(prefix, "\n")
 	out := make([]Logged, 0, len(lines))
-	for i, l := range lines[:len(lines)-1] { // behind the last line feed is nothing
+	for i, l := range lines[:len(lines)-1] { // the text after the last line feed is empty
 		out = append(out, Logged{seq - int64(len(lines)-1-i), []byte(l[:len(l)-1])})
 	}
 	return append(out, Logged{seq, []byte(line)}), nil
 }
 
-// ErrGap says that a run's log does not hold an event, and takes it no more, since it
-// holds a later one: Redis lost the log, and the holder of the turn before wrote on.
+// ErrGap indicates that a run's log lacks an event and rejects it, because it already holds a later one. Redis lost the
+// log, and the previous holder of the turn continued to write.
 var ErrGap = errors.New("the run's log has a gap")
 
-// Log adds events to a run's log, in one round trip, and says how many entries it has
-// of them. Events that are there already stay as they are. keep prolongs the log's
-// life: the writer of a log does so at first, and every minute or so. After ErrGap the log
-// must be written anew, see Relog.
+// Log adds events to a run's log in one round trip and returns the number of their entries. Existing events stay
+// unchanged. If keep is true, Log extends the life of the log. A writer does so at first and about once per minute.
+// After ErrGap, call Relog.
 func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, events ...Logged) (int, error) {
 	key, entries := eventsKey(chat, run), join(events)
 	cmds, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -144,11 +141,11 @@ func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, 
 	if len(cmds) == 0 {
 		return 0, unavailable(err)
 	}
-	refused := int64(0) // the first event that the log takes no more
+	refused := int64(0) // first event that the log rejects
 	for i, c := range cmds {
 		switch {
 		case c.Err() == nil:
-		case !strings.Contains(c.Err().Error(), "equal or smaller"): // than the last one there
+		case !strings.Contains(c.Err().Error(), "equal or smaller"): // than the last id
 			return 0, failure(c.Err(), "logging events of run %s", run)
 		case refused == 0:
 			refused = entries[i].first
@@ -167,9 +164,8 @@ func (s Runs) Log(ctx context.Context, chat memory.Chat, run string, keep bool, 
 	return len(entries), err
 }
 
-// Events reads events of a run's log after a number: those of up to count entries,
-// so at least count events if the log has as many. None and no error: nothing new, or
-// no such log.
+// Events returns the events of a run's log after lastSeq, from up to count entries. So it returns at least count events
+// if the log has as many. A missing log has none.
 func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, lastSeq int64, count int64) ([]Logged, error) {
 	messages, err := s.redis.XRangeN(ctx, eventsKey(chat, run), "("+strconv.FormatInt(lastSeq, 10)+"-0", "+",
 		count).Result()
@@ -183,7 +179,7 @@ func (s Runs) Events(ctx context.Context, chat memory.Chat, run string, lastSeq 
 	return out, err
 }
 
-// eventsAfter returns the events of entries after a number, each once. With memory.ErrDamaged it returns the readable
+// eventsAfter returns the events of entries after lastSeq, each once. With memory.ErrDamaged it returns the readable
 // events.
 func eventsAfter(lastSeq int64, messages []redis.XMessage) (out []Logged, damaged error) {
 	out = make([]Logged, 0, len(messages))
@@ -202,8 +198,8 @@ func eventsAfter(lastSeq int64, messages []redis.XMessage) (out []Logged, damage
 	return out, damaged
 }
 
-// Logs reads the whole logs of a chat's runs, in one round trip. A run without a log, or with one that cannot be
-// read, has no events.
+// Logs returns the whole logs of a chat's runs, in one round trip. A missing log has no events. From a damaged log,
+// Logs returns the readable events.
 func (s Runs) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]Logged, error) {
 	cmds := make([]*redis.XMessageSliceCmd, len(runs))
 	_, _ = redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) { // each command keeps its own error
@@ -226,7 +222,7 @@ func (s Runs) Logs(ctx context.Context, chat memory.Chat, runs ...string) ([][]L
 	return out, nil
 }
 
-// LastEvent is the newest event in a run's log; nil if there is none.
+// LastEvent returns the newest event in a run's log, nil if there is none.
 func (s Runs) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]byte, error) {
 	messages, err := s.redis.XRevRangeN(ctx, eventsKey(chat, run), "+", "-", 1).Result()
 	if err != nil || len(messages) == 0 {
@@ -236,9 +232,8 @@ func (s Runs) LastEvent(ctx context.Context, chat memory.Chat, run string) ([]by
 	return []byte(line), nil
 }
 
-// Pack joins and deflates the log of a run that is over, which few read again; events
-// are all of the run. It lives no longer than before. A log that ends otherwise, an
-// erased one above all, stays as it is.
+// Pack joins and deflates the log of a finished run, which few clients read again. events are all events of the run.
+// The expiry of the log stays. Pack leaves a log unchanged that ends differently, for example an erased one.
 func (s Runs) Pack(ctx context.Context, chat memory.Chat, run string, events ...Logged) error {
 	size := 0
 	for _, l := range events {
@@ -256,13 +251,11 @@ func (s Runs) Pack(ctx context.Context, chat memory.Chat, run string, events ...
 	return failure(err, "packing the log of run %s", run)
 }
 
-// Relog writes a run's log anew, from its first event on, in pieces: the first replaces what
-// is there in one transaction, the others are added behind it. A reader meanwhile finds
-// the log shorter for a moment, and never with a gap. Only the holder of the chat's newest
-// turn may call it, since it takes away what other processes have logged. It says how many
-// entries the log has then.
+// Relog rewrites a run's log from its first event on, in pieces. The first piece replaces the log in one transaction;
+// the others are appended. Meanwhile, the log may be shorter but never has a gap. Only the holder of the chat's newest
+// turn may call Relog, because it removes other processes' events. It returns the new number of entries.
 func (s Runs) Relog(ctx context.Context, chat memory.Chat, run string, events ...Logged) (entries int, err error) {
-	const chunk = 256 // so that no other client waits long for one command
+	const chunk = 256 // so that one command does not block other clients for long
 	key, n := eventsKey(chat, run), min(len(events), chunk)
 	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.Del(ctx, key)
@@ -286,7 +279,7 @@ func (s Runs) Relog(ctx context.Context, chat memory.Chat, run string, events ..
 	return entries, nil
 }
 
-// LogLen is how many entries a run's log has.
+// LogLen returns the number of entries in a run's log.
 func (s Runs) LogLen(ctx context.Context, chat memory.Chat, run string) (int, error) {
 	n, err := s.redis.XLen(ctx, eventsKey(chat, run)).Result()
 	return int(n), failure(err, "counting the events of run %s", run)

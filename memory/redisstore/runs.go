@@ -11,49 +11,48 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Runs is about the runs of chats. It keeps a record of each, its log, and its calls of tools outside; in the chat's
-// meta stands a field r:<run> before any of them is written, by which they are found when they are to go. A record is
-// made by set-if-absent, and a log takes each number of an event once: neither is fenced by a turn, so a holder asks
-// its lease before it writes them. Calls are claimed under lease and turn.
+// Runs stores a record, a log and external tool calls of each run. A field r:<run> of the chat's meta is written before
+// any of them, so that an erasure finds them. Records are created with set-if-absent, and a log accepts each event
+// number once. No turn fences these two, so a holder checks its lease before it writes them. Claims of calls need the
+// lease and the turn.
 type Runs struct {
 	*core
-	suspensions Suspensions // which go with their runs
+	suspensions Suspensions // removed together with their runs
 }
 
-// Record is what is known of a run: enough to answer a repeated post, and to tell
-// where its events are.
+// Record is the stored data of a run. It answers repeated posts and shows where the run's events are.
 type Record struct {
-	Body string // hash of what was posted
-	// Result is the final answer as JSON, empty while the run goes on. That of a run
-	// which no post can repeat is an empty object.
+	Body string // hash of the post
+	// Result is the final answer as JSON, empty while the run is open. If no post can repeat the run, it is an empty
+	// object.
 	Result []byte
-	// Newest is the number of the newest attempt at what was posted. Only the record
-	// of the first attempt has it; 0 there means that there is no other.
+	// Newest is the number of the newest attempt at the post. Only the record of the first attempt has it. 0 means that
+	// there is no other attempt.
 	Newest int
-	// Rewound: it was taken back, with all that it said.
+	// Rewound reports whether the run and its messages were rewound.
 	Rewound bool
 }
 
-// Done says whether the run has come to its end.
+// Done reports whether the run has finished.
 func (r *Record) Done() bool { return len(r.Result) > 0 || r.Rewound }
 
-// Torn reports whether the record has only the answer, because Redis lost the run between its last event and its answer.
+// Torn reports whether the record has only the answer, because Redis lost the run between its last event and its
+// answer.
 func (r *Record) Torn() bool { return len(r.Result) > 0 && r.Body == "" && !r.Rewound }
 
-// Begin notes that a run exists, before it is posted; found is the record of a
-// run with this id that is there already.
+// Begin records a run before it is posted. If a record with this id exists, Begin returns it as stored.
 func (s Runs) Begin(ctx context.Context, chat memory.Chat, run, body string) (stored *Record, err error) {
 	return s.begin(ctx, chat, run, body, true)
 }
 
-// BeginUnkeyed is Begin for a post without an Idempotency-Key. No post can repeat it,
-// so its record lives only as long as its events, which other processes find by it.
+// BeginUnkeyed is Begin for a post without an Idempotency-Key. No post can repeat the run, so its record lives only as
+// long as its events. Other processes find the events through the record.
 func (s Runs) BeginUnkeyed(ctx context.Context, chat memory.Chat, run, body string) (stored *Record, err error) {
 	return s.begin(ctx, chat, run, body, false)
 }
 
 func (s Runs) begin(ctx context.Context, chat memory.Chat, run, body string, keyed bool) (*Record, error) {
-	// The index first: what is kept of a run must be found when the chat is erased.
+	// Write the index first, so that the erasure of the chat finds the run's data.
 	life := s.openLife(keyed)
 	begin := redisscript.Command(ctx, beginScript, []string{recordKey(chat, run)}, body, int(life.Seconds()), !keyed)
 	index := redis.NewIntCmd(ctx, "hset", chatMeta(chat), "r:"+run, s.now().Add(life).UnixMilli())
@@ -64,7 +63,7 @@ func (s Runs) begin(ctx context.Context, chat memory.Chat, run, body string, key
 	return nil, failure(err, "noting run %s", run)
 }
 
-// Record is what is known of a run; nil if nothing is.
+// Record returns the record of a run, nil if there is none.
 func (s Runs) Record(ctx context.Context, chat memory.Chat, run string) (*Record, error) {
 	values, err := s.redis.HGetAll(ctx, recordKey(chat, run)).Result()
 	if err != nil {
@@ -78,10 +77,10 @@ func (s Runs) Record(ctx context.Context, chat memory.Chat, run string) (*Record
 		Rewound: values["rewound"] != ""}, nil
 }
 
-// Retried notes in the record of a first run that there is a further attempt at
-// the same post. The record lives as long as that of the newest attempt.
+// Retried records a further attempt at a post in the record of its first run. That record lives as long as the record
+// of the newest attempt.
 func (s Runs) Retried(ctx context.Context, chat memory.Chat, first, body string, attempt int) error {
-	// As in begin, the index first.
+	// Write the index first, as in begin.
 	life, record := s.openLife(true), recordKey(chat, first)
 	err := s.redis.HSet(ctx, chatMeta(chat), "r:"+first, s.now().Add(life).UnixMilli()).Err()
 	if err == nil {
@@ -93,7 +92,7 @@ func (s Runs) Retried(ctx context.Context, chat memory.Chat, first, body string,
 	return failure(err, "noting attempt %d of run %s", attempt, first)
 }
 
-// Finish keeps a run's final answer, and bounds the life of its log.
+// Finish stores a run's final answer and limits the life of its log.
 func (s Runs) Finish(ctx context.Context, chat memory.Chat, run string, result []byte) error {
 	finish := redisscript.Command(ctx, finishScript, []string{recordKey(chat, run)},
 		result, s.keptLife(true).Milliseconds(), s.keptLife(false).Milliseconds())
@@ -102,10 +101,10 @@ func (s Runs) Finish(ctx context.Context, chat memory.Chat, run string, result [
 	return failure(err, "finishing run %s", run)
 }
 
-// Withdraw forgets a run that was never accepted.
+// Withdraw removes a run that was never accepted.
 func (s Runs) Withdraw(ctx context.Context, chat memory.Chat, run string) error {
 	err := s.redis.Del(ctx, recordKey(chat, run)).Err()
-	logged := int64(0) // of an earlier run with this id that has lost its record: it stays in the index
+	logged := int64(0) // an earlier run with this id may have lost its record; its log stays indexed
 	if err == nil {
 		logged, err = s.redis.Exists(ctx, eventsKey(chat, run)).Result()
 	}

@@ -65,9 +65,9 @@ var (
 	touchScript = redisscript.New(lua, "touch")
 )
 
-// keeping has the scripts that remove no data that the cold store may have a copy of. It also has the scripts of
-// erasures, redactions and rewinds, which run only after the copy was deleted. Add a new script only for one of these
-// reasons.
+// keeping contains the scripts that remove no data that the cold store may have a copy of. It also contains the scripts
+// of erasures, redactions and rewinds, which run only after the copy was deleted. Add a new script only for one of
+// these reasons.
 var keeping = map[*redis.Script]bool{
 	answersScript: true, appendScript: true, asideScript: true, beginsScript: true, callsScript: true, chatsScript: true,
 	claimScript: true, cutScript: true, eraseScript: true, freezeScript: true, indexScript: true, loadScript: true,
@@ -76,8 +76,8 @@ var keeping = map[*redis.Script]bool{
 	stateScript: true, takeScript: true, thawScript: true, trimScript: true,
 }
 
-// read is a script's reply. Whatever Redis says instead of one of our words means that it
-// could not serve us.
+// read returns a script's reply. Any error of Redis is returned as an error of package memory. The reply "moved"
+// becomes memory.ErrMoved.
 func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	r, err := redisscript.Read(cmd)
 	if err != nil {
@@ -89,8 +89,8 @@ func read(cmd *redis.Cmd) (redisscript.Reply, error) {
 	return r, nil
 }
 
-// unavailable returns an error of Redis as an error of package memory, and leaves an error of that package as it is.
-// keys are the command's keys, if they are known.
+// unavailable returns an error of Redis as an error of package memory. It returns errors of that package unchanged.
+// keys are the command's keys, if known.
 func unavailable(err error, keys ...string) error {
 	switch {
 	case err == nil:
@@ -106,7 +106,7 @@ func unavailable(err error, keys ...string) error {
 	return redisscript.Unavailable(err, keys...)
 }
 
-// failure is unavailable with what was being done; nil for no error.
+// failure wraps err, as returned by unavailable, with a description of the failed operation. It returns nil for nil.
 func failure(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
@@ -114,7 +114,7 @@ func failure(err error, doing string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), unavailable(err))
 }
 
-// readFailure is failure for a read of something that may be missing.
+// readFailure is failure for reads of values that may be missing. It returns nil for redis.Nil.
 func readFailure(err error, doing string, args ...any) error {
 	if errors.Is(err, redis.Nil) {
 		return nil
@@ -122,20 +122,17 @@ func readFailure(err error, doing string, args ...any) error {
 	return failure(err, doing, args...)
 }
 
-// integer reads a turn or another number; what is none counts as 0, since any program may
-// write into Redis.
+// integer parses a turn or another number. Any other text counts as 0, because any program may write into Redis.
 func integer(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// textAt returns a value of a reply of HMGET, "" for a missing one.
+// textAt returns the value at i in a reply of HMGET, "" for a missing one.
 func textAt(values []any, i int) string {
 	text, _ := values[i].(string)
 	return text
 }
-
-// The keys, by what they hold; RedisKey is what makes them.
 
 func metaKey(k memory.Key) string { return memory.RedisKey{Kind: memory.KindMeta, Key: k}.String() }
 
@@ -169,19 +166,20 @@ func eventsKey(c memory.Chat, run string) string { return ofChat(memory.KindEven
 func recordKey(c memory.Chat, run string) string { return ofChat(memory.KindRecord, c, run) }
 
 const (
-	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the holder's lease ends
+	openChats    = string(memory.KindOpenRuns) // scored by the Unix ms at which the lease ends
 	epochKey     = string(memory.KindEpoch)
-	processesKey = string(memory.KindProcesses) // by id, where each is reached and when it last said so
+	processesKey = string(memory.KindProcesses) // by id: the process's URL and last heartbeat
 	erasuresKey  = string(memory.KindErasures)  // names as in package erasures, scored by the turn
 )
 
-// chatsKey lists chats of a tenant, this one among them, scored by the Unix ms of the last run, see [Chats.ByUse].
+// chatsKey returns the key of the list of c's tenant that c belongs to. The list is scored by the Unix ms of the last
+// run, see [Chats.ByUse].
 func (s *core) chatsKey(c memory.Chat) string { return s.listKey(memory.KindChats, c.Tenant(), c.ID()) }
 
-// waitsKey lists those of which a run waits, scored by the Unix ms at which the first wait expires.
+// waitsKey returns the key of the tenant's chats with a waiting run, scored by the Unix ms of the first expiry.
 func waitsKey(t memory.Tenant) string { return memory.ListKey(memory.KindWaits, t) }
 
-// chatMeta is the meta of a chat's own history, which has what is known of the whole chat.
+// chatMeta returns the key of the meta of a chat's own history. That meta also holds all data about the whole chat.
 func chatMeta(c memory.Chat) string { return metaKey(memory.ChatKey(c)) }
 
 func historyKeys(k memory.Key) []string { return []string{k.String(), metaKey(k)} }

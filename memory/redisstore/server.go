@@ -14,14 +14,14 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Server is about the Redis servers themselves: which they are, whether they take writes, how full they are, and the
-// epoch, a key that is set if there is none and that tells by its absence that data was lost.
+// Server handles the Redis servers themselves: their ids, their write failures, their memory use, and the epoch. The
+// epoch is a key that is set if missing. A missing or changed epoch shows that Redis lost data.
 type Server struct {
 	*core
 	mends mender
 }
 
-// Epoch is the store's random mark, set now if there is none.
+// Epoch returns the store's epoch, a random text. It sets the epoch if there is none.
 func (s Server) Epoch(ctx context.Context) (string, error) {
 	epoch, err := s.redis.Get(ctx, epochKey).Result()
 	if errors.Is(err, redis.Nil) {
@@ -32,9 +32,8 @@ func (s Server) Epoch(ctx context.Context) (string, error) {
 	return epoch, failure(err, "reading the store's epoch")
 }
 
-// Refusal is why the store takes no writes, in its own words, as Redis and the embedded
-// store answer to a PING when they cannot put writes on their disk; "" while it says
-// nothing of the kind.
+// Refusal returns the store's own message if the store rejects writes, "" otherwise. Redis and the embedded store
+// return this message to a PING when they cannot write to their disk.
 func (s Server) Refusal(ctx context.Context) string {
 	if err := s.redis.Ping(ctx).Err(); errors.Is(unavailable(err), memory.ErrReadOnly) {
 		return strings.TrimPrefix(err.Error(), "MISCONF ")
@@ -42,8 +41,8 @@ func (s Server) Refusal(ctx context.Context) string {
 	return ""
 }
 
-// Probe runs the main commands of a turn's scripts on a key of its own, and a script over a key of each kind that a turn
-// needs. An error names the refused command or key. The store of this process permits all, and is not probed.
+// Probe runs the main commands of a turn's scripts on a key of its own. It also runs a script over a key of each kind
+// that a turn needs. An error names the refused command or key. Probe skips the embedded store.
 func (s Server) Probe(ctx context.Context) error {
 	if s.Compact != nil {
 		return nil
@@ -70,8 +69,8 @@ func (s Server) Probe(ctx context.Context) error {
 	return nil
 }
 
-// Scrub returns when nothing that was erased before is in a file of the store's any
-// more, where the store is this process's own; the files of a Redis are out of reach.
+// Scrub removes erased data from the files of the embedded store and returns when that is done. For a Redis server it
+// does nothing, because its files are out of reach.
 func (s Server) Scrub(ctx context.Context) error {
 	if s.Compact == nil {
 		return nil
@@ -79,22 +78,21 @@ func (s Server) Scrub(ctx context.Context) error {
 	return failure(s.Compact(ctx), "what was erased may still be on the disk")
 }
 
-// RunIDs are the run ids of the Redis servers that hold keys, in some order. One
-// that was not there before may hold other data than the one in its place did: it was
-// restarted, or a replica took over. A server that does not say has no id. And full is
-// which part of its maxmemory the fullest has used, 0 if none has a limit.
+// RunIDs returns the run ids of the Redis servers that hold keys, in any order. A new id may mean other data: the
+// server was restarted, or a replica took over. A server that hides its id has none. full is the highest used fraction
+// of maxmemory among the servers, 0 if no server has a limit.
 func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
 		return nil, 0, failure(err, "asking which servers there are")
 	}
 	for _, node := range masters {
-		var server, capacity *redis.InfoCmd // one section each: older servers take no list
+		var server, capacity *redis.InfoCmd // one section each: older servers accept no list
 		_, err := redisscript.Pipe(ctx, node, func(p redis.Pipeliner) {
 			server, capacity = p.InfoMap(ctx, "server"), p.InfoMap(ctx, "memory")
 		})
 		if err = failure(err, "asking which servers there are"); errors.Is(err, memory.ErrRefused) {
-			continue // it hides INFO, which says nothing about its data
+			continue // it refuses INFO, which reveals nothing about its data
 		}
 		if err != nil {
 			return nil, 0, err
@@ -110,12 +108,12 @@ func (s Server) RunIDs(ctx context.Context) (ids []string, full float64, err err
 	return ids, full, nil
 }
 
-// SyncTime is the longest time that a Redis with an append-only file needs to put a write on its disk: it syncs each
-// second, and blocks writes if that takes a second more.
+// SyncTime is the longest time that a Redis with an append-only file needs to put a write on its disk. Redis syncs each
+// second and blocks writes if a sync takes one more second.
 const SyncTime = 3 * time.Second
 
-// Saved returns a time. All earlier writes are on the disks of the Redis servers. ever is false if the servers write to
-// no disk, or refuse INFO.
+// Saved returns a time until. All writes before until are on the disks of the Redis servers. persistent is false if no
+// server writes to a disk, or if a server refuses INFO.
 func (s Server) Saved(ctx context.Context) (until time.Time, persistent bool, err error) {
 	masters, err := Masters(ctx, s.redis)
 	if err != nil {
@@ -149,7 +147,7 @@ func (s Server) Saved(ctx context.Context) (until time.Time, persistent bool, er
 	return until, persistent, nil
 }
 
-// Save asks the Redis servers to write their data to the disk and does not wait for that, see Saved.
+// Save makes the Redis servers write their data to disk in the background. It does not wait; see Saved.
 func (s Server) Save(ctx context.Context) error {
 	masters, err := Masters(ctx, s.redis)
 	for _, node := range masters {
@@ -158,9 +156,8 @@ func (s Server) Save(ctx context.Context) error {
 	return failure(err, "asking to save")
 }
 
-// Sound looks at the keys of all chats, and moves away those of the wrong type. An
-// error that is ErrDamaged names one that stays in the way; it is nil while Redis
-// does not answer.
+// Sound checks the types of the keys that all chats share, and sets aside keys of the wrong type. It returns an
+// ErrDamaged error for a key that cannot be moved. It returns nil if Redis does not respond.
 func (s Server) Sound(ctx context.Context) error {
 	names := []string{epochKey, openChats, processesKey, erasuresKey}
 	types := make([]*redis.StatusCmd, len(names))

@@ -16,13 +16,8 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// This file is about the lists of a tenant that are spread over several keys, so that none of them is large in its slot
-// of a Cluster. An entry belongs into the key that listKey names. It may lie in another one: in that without a number,
-// which is all there is of a list in one shard, or in that of another number of shards, under which another process
-// works, or worked. What reads a list reads all of its keys, and brings such entries where they belong.
-
-// listKeys are all keys of a tenant's list. That without a number comes first: what is brought from it into its shard
-// while they are read, is in one of them.
+// listKeys returns all keys of a tenant's list. The key without a number comes first. So an entry that moves from it
+// into a shard during the reads is in at least one of them.
 func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 	keys := []string{memory.ListKey(kind, t)}
 	if s.ListShards > 1 && slices.Contains(memory.Sharded, kind) {
@@ -31,13 +26,17 @@ func (s *core) listKeys(kind memory.Kind, t memory.Tenant) []string {
 	return keys
 }
 
-// listKey is the key of a tenant's list that the entry of a chat belongs into, and its pin: that of the shard by the
-// FNV-1a hash of the id.
+// listKey returns the key of a tenant's list that the entry and the pin of a chat belong to. The FNV-1a hash of id
+// selects the shard. Sharding keeps each key small in its slot of a Cluster.
+//
+// An entry may be in another key of the list: in the key without a number, or in a shard for another number of shards.
+// Processes with other settings write such entries. Readers of a list read all of its keys and move such entries to
+// their own key, except those of sleeping chats (see coldKeys).
 func (s *core) listKey(kind memory.Kind, t memory.Tenant, id string) string {
 	return keyOf(kind, t, id, s.ListShards)
 }
 
-// keyOf is listKey with a number of shards.
+// keyOf is listKey for a given number of shards.
 func keyOf(kind memory.Kind, t memory.Tenant, id string, shards int) string {
 	if shards <= 1 || !slices.Contains(memory.Sharded, kind) {
 		return memory.ListKey(kind, t)
@@ -47,7 +46,8 @@ func keyOf(kind memory.Kind, t memory.Tenant, id string, shards int) string {
 	return memory.ShardKey(kind, t, 1+int(hash.Sum32()%uint32(shards)))
 }
 
-// unlist takes a chat off a list, with its pin: out of its own key, and out of the one without a number.
+// unlist removes a chat and its pin from a list. It removes them from the chat's own key and from the key without a
+// number.
 func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id string) (err error) {
 	for _, key := range slices.Compact([]string{s.listKey(kind, t, id), memory.ListKey(kind, t)}) {
 		err = errors.Join(err, s.redis.ZRem(ctx, key, id, pinMark+id).Err())
@@ -55,20 +55,20 @@ func (s *core) unlist(ctx context.Context, kind memory.Kind, t memory.Tenant, id
 	return err
 }
 
-// shard is a key of a list of which some is read.
+// shard is the state of reading one key of a list.
 type shard struct {
 	kind      memory.Kind
 	key       string
-	places    []Place // what is read of it, with the marks of pins
-	cursor    Place   // behind which it goes on
-	look      int     // how many it is asked for next
-	exhausted bool    // there are no more
-	exact     bool    // it is asked by the script
+	places    []Place // places read so far, with the marks of pins
+	cursor    Place   // last place read
+	look      int     // number of places of the next read
+	exhausted bool    // all places were read
+	exact     bool    // read by chatsScript
 }
 
-// shardsOf are the keys of some lists of a tenant, of which each is asked for so many places behind one.
+// shardsOf returns the shards of some lists of a tenant. Each starts after cursor and reads look places.
 func (s *core) shardsOf(t memory.Tenant, cursor Place, look int, kinds ...memory.Kind) (shards []*shard) {
-	if cursor.Member == "" { // the beginning
+	if cursor.Member == "" { // the start
 		cursor.Used = math.MaxInt64
 	}
 	for _, kind := range kinds {
@@ -79,7 +79,7 @@ func (s *core) shardsOf(t memory.Tenant, cursor Place, look int, kinds ...memory
 	return shards
 }
 
-// compare is the order of a list: the latest first, of the same time the last member in the order of bytes.
+// compare orders the places of a list: the latest first, and members of one time in descending byte order.
 func (p Place) compare(q Place) int {
 	if p.Used != q.Used {
 		return cmp.Compare(q.Used, p.Used)
@@ -87,8 +87,8 @@ func (p Place) compare(q Place) int {
 	return strings.Compare(q.Member, p.Member)
 }
 
-// merged are up to count places of some lists of a tenant behind one, as if they were one list, each member once. Each
-// key is asked for few of them first, and those for more of which all that was read is in the page.
+// merged returns up to count places after cursor from some lists of a tenant, as if they were one list. It returns each
+// member once. It first reads few places per key. It reads more from a key only if the page may need them.
 func merged(ctx context.Context, s *core, t memory.Tenant, cursor Place, count int, kinds ...memory.Kind) ([]Place,
 	error) {
 	shards := s.shardsOf(t, cursor, 0, kinds...)
@@ -109,7 +109,7 @@ func merged(ctx context.Context, s *core, t memory.Tenant, cursor Place, count i
 		slices.SortStableFunc(places, Place.compare)
 		page, unique := places[:0], map[string]bool{}
 		for _, p := range places {
-			if len(page) < count && !unique[p.Member] { // one that moved meanwhile is found twice
+			if len(page) < count && !unique[p.Member] { // a member that moved meanwhile is found twice
 				page, unique[p.Member] = append(page, p), true
 			}
 		}
@@ -129,15 +129,15 @@ func merged(ctx context.Context, s *core, t memory.Tenant, cursor Place, count i
 	}
 }
 
-// readShards reads on in shards, in one round trip, and brings what belongs into other keys there. pins: what is pinned
-// is read, and nothing else is.
+// readShards reads the next places of shards in one round trip and moves stray entries to their own keys. If pins is
+// true, it reads only pins.
 func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards []*shard) error {
 	plain := make([]*redis.ZSliceCmd, len(shards))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for i, sh := range shards {
 			if !sh.exact {
 				plain[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: sh.key, ByScore: true, Rev: true,
-					Start: sh.cursor.Used, Stop: "-inf", Count: int64(sh.look) + 1}) // with the place itself
+					Start: sh.cursor.Used, Stop: "-inf", Count: int64(sh.look) + 1}) // including the cursor's place
 			}
 		}
 	})
@@ -151,8 +151,8 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 					places = append(places, p)
 				}
 			}
-			// Some have the time of the place behind which it goes on, and only the script can tell them apart by rank. To ask
-			// each shard by it would take Redis several times as long.
+			// Some places have the same time as the cursor, and only the script can order them by rank. Using the script for
+			// each shard would take Redis several times as long.
 			sh.exact = len(places) > 0 && sh.cursor.compare(places[0]) >= 0
 		}
 		if sh.exact && err == nil {
@@ -179,7 +179,7 @@ func readShards(ctx context.Context, s *core, t memory.Tenant, pins bool, shards
 	return gathered(ctx, s, strays)
 }
 
-// lookExactly is what lies behind a place in a shard, whatever has the same time.
+// lookExactly reads the places after the cursor of a shard, including places with the same time.
 func lookExactly(ctx context.Context, s *core, sh *shard) (places []Place, err error) {
 	r, err := s.call(ctx, chatsScript, []string{sh.key}, sh.cursor.Used, sh.cursor.Member, sh.look)
 	for i := 1; i+1 < len(r); i += 2 {
@@ -189,10 +189,11 @@ func lookExactly(ctx context.Context, s *core, sh *shard) (places []Place, err e
 	return places, err
 }
 
-// gatherAtOnce is of how many keys Gather reads, and how many entries of each, in one round trip.
+// gatherAtOnce is the number of keys that Gather reads in one round trip. gatherEach is the number of entries per key.
 const gatherAtOnce, gatherEach = 50, 200
 
-// Gather brings all entries of the lists of chats where they belong, the pins first: only there does a chat show them.
+// Gather moves all entries of the lists of chats to their own keys, the pins first. A chat's card shows only a pin that
+// is in the chat's own key.
 func Gather(ctx context.Context, s *Store) error {
 	if s.ListShards <= 1 {
 		return nil
@@ -212,15 +213,16 @@ func Gather(ctx context.Context, s *Store) error {
 	return failure(err, "bringing the lists into their shards")
 }
 
-// stray is an entry that lies in another key than it belongs into.
+// stray is an entry in a key that it does not belong to.
 type stray struct {
 	shard *shard
 	place Place
 	into  string
 }
 
-// gathered brings entries into the keys that they belong into. One that is there with a later use stays as it is, and is
-// no place here. The order: a process that dies between leaves an entry twice, and never none.
+// gathered moves strays to their own keys. If that key has the entry with a later use, that entry stays and gathered
+// drops the place. It adds before it removes, so a process that dies in between leaves an entry twice and never loses
+// it.
 func gathered(ctx context.Context, s *core, strays []stray) error {
 	scores := make([]*redis.FloatCmd, len(strays))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {

@@ -1,72 +1,72 @@
-// Package redisstore is tier two of the memory: one JSON array per history in plain Redis (6.2 or newer, Valkey too,
-// no modules), readable with redis-cli. A Store is the histories themselves; what else is kept lies in rooms, which
-// are fields of it.
+// Package redisstore implements memory.Store, the second tier of the memory, over plain Redis 6.2 or newer, or Valkey.
+// Redis needs no modules. Each history is one JSON array that redis-cli can read. A Store writes the histories itself.
+// Its fields, such as Turns and Runs, store everything else.
 //
-// It owns the keys that are listed below, and no goroutine. Every change of a history is one Lua script over it and
-// its meta, which never writes for a turn that is over and never appends twice under one mark. memory.RedisKey makes
-// and reads all of the keys; memory/DESIGN.md says what the scripts check and why.
+// The package owns the keys that are listed below and starts no goroutine. One Lua script makes each change of a
+// history and its meta. The scripts reject writes of turns older than the stored one and never append twice under one
+// mark. memory.RedisKey builds and parses all keys. memory/DESIGN.md explains the checks of the scripts.
 package redisstore
 
 // The keys:
 //
 //	chat_history:<chat>               the array
 //	subagent:<name>:<chat>            the array
-//	{<history key>}:archive           hash: what trims cut off, an array of messages by the position of its
-//	                                  first one, and beside it what describes it, see Archives.Segments
-//	{<history key>}:notes             its notes: a JSON array of memory.Note
-//	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, archived, erased, adopted;
-//	                                  d:<time> for each value that was set aside;
-//	                                  on the chat's also open, waits, approved, conversation, lost, told, notes,
-//	                                  quarantine, pending, a:<rewind>, begins, title, metadata, cold,
-//	                                  s:<name>, r:<run>, user, u:<user>; agents and kept where there are many of them
+//	{<history key>}:archive           hash: trimmed messages, an array by the position of its first message,
+//	                                  and a description of each array, see Archives.Segments
+//	{<history key>}:notes             notes of the history: a JSON array of memory.Note
+//	{<history key>}:meta              hash: sum, len, count, turn, applied, cut, first, joins, archived, erased,
+//	                                  adopted; d:<time> for each set-aside value;
+//	                                  for the chat's own history also open, waits, approved, conversation, lost,
+//	                                  told, notes, quarantine, pending, a:<rewind>, begins, title, metadata, cold,
+//	                                  s:<name>, r:<run>, user, u:<user>; agents and kept if there are many of them
 //	{chat_history:<chat>}:turn        the chat's lease, see Turns.Take
-//	{chat_history:<chat>}:rewound:<id> hash: what a rewind took back, see Rewinds
-//	{chat_history:<chat>}:waiting     hash: what a run goes on from that waits, see Waits
-//	{chat_history:<chat>}:calls:<run> hash: calls of tools outside by their ids, and their results under
+//	{chat_history:<chat>}:rewound:<id> hash: messages that a rewind removed, see Rewinds
+//	{chat_history:<chat>}:waiting     hash: state of the waiting run, see Suspensions
+//	{chat_history:<chat>}:calls:<run> hash: external tool calls by id, their results under
 //	                                  <id>:result, see Runs.Claim
 //	{chat_history:<chat>}:first       the token that takes the next turn before all others, see Turns.First
-//	{<history key>}:damaged:<time>    a value that was set aside
-//	{<other key>}:damaged:<time>      a key of the wrong type that was set aside
-//	turns:open                        sorted set: chats with an open run, by the lease's end
+//	{<history key>}:damaged:<time>    a set-aside value
+//	{<other key>}:damaged:<time>      a set-aside key of the wrong type
+//	turns:open                        sorted set: chats with an open run, by the end of the lease
 //	events:<chat>:<run>               stream: a run's log, see Runs.Log and Runs.Pack
-//	run:<chat>:<run>                  hash: what a repeated post is answered from, and
-//	                                  what tells other processes that the run has a log
-//	mneme:waiting                     sorted set: chats of which a run waits, by the first expiry
-//	mneme:chats                       sorted set: chats, by their last run; *filled when all are in it; *pin:<chat>
-//	mneme:chats#<number>              the same in shards, see listKey; *filled#<shards> is in the key without a number
-//	mneme:cold                        sorted set: chats that sleep, by their last run; *filled when all are in it
-//	mneme:cold#<number>               the same in shards, see coldKeys
-//	user_notes:<user>                 the notes of a user: a JSON array of memory.Note
+//	run:<chat>:<run>                  hash: a run's record, which answers repeated posts
+//	                                  and tells other processes that the run has a log
+//	mneme:waiting                     sorted set: chats with a waiting run, by the first expiry
+//	mneme:chats                       sorted set: chats by their last run; *filled when complete; *pin:<chat>
+//	mneme:chats#<number>              its shards, see listKey; *filled#<shards> is in the key without a number
+//	mneme:cold                        sorted set: sleeping chats by their last run; *filled when complete
+//	mneme:cold#<number>               its shards, see coldKeys
+//	mneme:woken                       sorted set: woken chats that still have an object, by the time of the wake
+//	user_notes:<user>                 notes of a user: a JSON array of memory.Note
 //	mneme:users:<tenant>              sorted set: a tenant's users, see Tenants
 //	mneme:stored[:<tenant>]           hash: the bytes that a tenant stores, see package bytecount
-//	mneme:tenants, mneme:erasing      sorted sets: tenants by the last use of a key, and those that are being erased
+//	mneme:tenants                     sorted set: tenants by the last use of a key
+//	mneme:erasing                     sorted set: tenants and users whose erasure is unfinished
 //	mneme:user-zone:<user>            the IANA time zone of a user
 //	mneme:user-chats:<user>           sorted set: chats that a user posted in, by the user's last run there
-//	mneme:erasures                    sorted set: what was erased, by the turn
-//	mneme:epoch                       random text; another one means that data was lost
-//	mneme:processes                   hash: the processes that live, see Processes.Announce
+//	mneme:erasures                    sorted set: names of erased data, by the turn
+//	mneme:epoch                       random text; if it changes, data was lost
+//	mneme:processes                   hash: the running processes, see Processes.Announce
 //	mneme:tools:<server>              hash: the pinned definitions of a server's tools, see Tools.Pin
 //
-// The rooms; a method is called as store.Turns.Take:
+// The fields of a Store. A method is called as store.Turns.Take:
 //
-//	Turns       the lease of a chat and the number that fences, the run that is open, the conversation
+//	Turns       leases of chats and their fencing tokens, open runs, conversations
 //	Runs        records, logs and calls of runs
-//	Waits       runs that wait, their answers, and tools that were approved
-//	Rewinds     what was taken back, and is put back
-//	Archives    what trims cut off; imports
-//	Redactions  messages that say nothing any more
-//	Erasures    what was erased, for all processes, and erasing it once more
-//	Notes       the notes of histories
-//	Users       the notes and time zones of users, and the chats that each posted in
-//	Chats       the list of chats, their titles, and which histories there are
+//	Suspensions waiting runs, their answers, and approved tools
+//	Rewinds     rewound messages, and their return
+//	Archives    trimmed messages; imports
+//	Redactions  redacted messages
+//	Erasures    the shared list of erasures, and their repetition
+//	Notes       notes of histories
+//	Users       notes and time zones of users, and the chats of each user
+//	Chats       the list of chats, their titles, and the existing histories
 //	Cold        chats that sleep in the cold store
-//	Tenants     which there are, and the lists of what each has
-//	Processes   the processes that live
+//	Tenants     the list of tenants, and the lists of each tenant
+//	Processes   the running processes
 //	Tools       the pinned definitions of tools
-//	Server      the Redis servers: their ids, their epoch, whether they take writes
-//
-// memory.RedisKey makes and reads all of these keys. Every change of a history is one Lua
-// script over it and its meta; memory/DESIGN.md says what the scripts check and why.
+//	Server      the Redis servers: ids, epoch, write failures
+//	Stored      the stored bytes of each tenant, see package bytecount
 
 import (
 	"context"
@@ -85,19 +85,18 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// hardLimit is the size of a history, in bytes, above which an append is refused; append.lua
-// has the same number. It lies above memory.MaxHistory, from which on no new exchange
-// begins, by more than one exchange can hold, so that what a run has acknowledged since it
-// began always finds room.
+// hardLimit is the size of a history, in bytes, above which an append is rejected. append.lua has the same number. No
+// new exchange begins above memory.MaxHistory. The difference exceeds the largest exchange, so a running exchange
+// always has room.
 const hardLimit = 2 * memory.MaxHistory
 
-// Store is a memory.Store over Redis, and holds the rooms in which lies what else is kept there, see the table above.
-// Its settings (WaitReplicas, RunLife, ResumeLife, Secret, Archive, Compact, OnCut) and its Counts are those of all
-// rooms: they are fields that core has, to be set before the first call. Safe for concurrent use.
+// Store is a memory.Store over Redis. Its fields store everything except the histories, see the table above. The
+// settings (such as WaitReplicas, RunLife, Secret, Archive and OnCut) and Counts are promoted from core and apply to
+// all fields. Set them before the first call. A Store is safe for concurrent use.
 //
-// Of its own it keeps the histories, each an array with a meta beside it. A history is written under the number of a
-// turn: every script refuses a number below the one in the meta. Writes of no turn, which bring back what Redis lost,
-// are compare-and-sets on what was seen.
+// The Store itself writes the histories, each an array with its meta. A history is written under the number of a turn.
+// Every script rejects a number below the one in the meta. Writes without a turn restore lost data and are
+// compare-and-sets.
 type Store struct {
 	*core
 
@@ -121,8 +120,8 @@ type Store struct {
 
 var _ memory.Store = (*Store)(nil)
 
-// New is a store over client, which the caller closes. The client gets a hook, by
-// which keys of the store that turn out to be of the wrong type are set aside.
+// New returns a store over client, which the caller closes. New adds a hook to client that sets aside keys of the store
+// that have the wrong type.
 func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	c := &core{
 		redis: client, log: log, LossLog: log, now: time.Now,
@@ -150,10 +149,8 @@ func New(client redis.UniversalClient, log zerolog.Logger) *Store {
 	return s
 }
 
-// Load implements memory.Store: cache validation in one round trip, in which the bytes of
-// a history move only if the caller has no copy of it. What is found under a key decides,
-// never a failure to look: a history that could not be read fails the call, and is not
-// taken for an empty one.
+// Load implements memory.Store. It validates the copies in one round trip. The bytes of a history move only if the
+// caller has no copy of it. If a history cannot be read, Load returns an error instead of an empty history.
 func (s *Store) Load(ctx context.Context, turn int64, copies ...*memory.History) ([]*memory.History, error) {
 	cmds := make([]*redis.Cmd, len(copies))
 	values := make([]*redis.StringCmd, len(copies))
@@ -192,14 +189,13 @@ func (s *Store) look(ctx context.Context, turn int64, have *memory.History) (red
 	return s.call(ctx, loadScript, historyKeys(have.Key()), loadArgs(turn, have)...)
 }
 
-// settle turns what the load script found into the history that it means, and puts right in
-// Redis what a turn may put right. Each repair is a compare-and-set on what was found; if
-// that has changed meanwhile, settle looks once more. value holds the bytes that were read
-// in the same round trip, nil for none.
+// settle returns the history that the reply r of the load script describes. Under a turn it also repairs Redis. Each
+// repair is a compare-and-set. If the stored value changed meanwhile, settle reads again. value holds the bytes that
+// were read in the same round trip, nil for none.
 func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
 	if short := have.TrimTo(parseLoadInfo(r).first); short != nil && slices.Contains([]string{"whole", "tail"}, r.Word()) {
-		// Another process has trimmed it: what the copy has of the rest need not move.
+		// Another process has trimmed the history, so the rest of the copy need not move.
 		less, err := s.look(ctx, turn, short)
 		if err == nil && less.Word() != "whole" {
 			h, err := s.interpret(ctx, turn, short, less, nil)
@@ -213,7 +209,7 @@ func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r 
 		if !errors.Is(err, errChanged) {
 			return h, err
 		}
-		// Whatever is there now, take all of it.
+		// Take the whole stored value.
 		value = nil
 		if r, err = s.look(ctx, turn, memory.Empty(have.Key())); err != nil {
 			return nil, err
@@ -222,7 +218,7 @@ func (s *Store) settle(ctx context.Context, turn int64, have *memory.History, r 
 	return nil, fmt.Errorf("%w: it changed under every attempt to read it", memory.ErrUnavailable)
 }
 
-// bytesOf is the whole value of a history, read now unless it was read along.
+// bytesOf returns the stored value of a history. It reads the value unless value already holds it.
 func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.StringCmd) ([]byte, error) {
 	if value == nil || value.Err() != nil {
 		value = s.redis.Get(ctx, key.String())
@@ -234,18 +230,18 @@ func (s *Store) bytesOf(ctx context.Context, key memory.Key, value *redis.String
 	return raw, unavailable(err)
 }
 
-// errChanged says that a compare-and-set met another value than was found, or that what was
-// found does not prove the copy: look again.
+// errChanged indicates that a compare-and-set failed, or that the reply does not prove the copy. The caller reads
+// again.
 var errChanged = errors.New("the stored value changed")
 
-// interpret is one attempt of settle. By the words of load.lua:
+// interpret makes one attempt of settle. It acts on the reply words of load.lua:
 //
-//	same     the copy is what is stored
-//	tail     messages were added behind the copy; the chain of sums proves that they belong there
-//	whole    there is other content than the copy's, as its meta describes it
-//	foreign  there is a value that no meta describes: another program wrote it, or it is damaged
-//	deleted  a meta describes a value that is not there: it was deleted by hand
-//	absent   there is neither: a new or an erased history, or one that Redis lost
+//	same     the stored history equals the copy
+//	tail     messages were appended to the copy; the chain of sums proves it
+//	whole    the stored content differs from the copy and matches its meta
+//	foreign  no meta describes the stored value: another program wrote it, or it is damaged
+//	deleted  a meta describes a missing value: the history was deleted by hand
+//	absent   neither exists: the history is new or erased, or Redis lost it
 func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History, r redisscript.Reply,
 	value *redis.StringCmd) (*memory.History, error) {
 	key, f := have.Key(), parseLoadInfo(r)
@@ -282,10 +278,9 @@ func (s *Store) interpret(ctx context.Context, turn int64, have *memory.History,
 	return nil, fmt.Errorf("%w: unexpected reply %q", memory.ErrUnavailable, r.Word())
 }
 
-// applyTo notes on a history that is stored so what was found beside it. The stored turn may
-// still go on, and may change the history on purpose later on. So what is only looked at
-// counts as proven in the turn before it, or in that of the last deliberate change, which it
-// follows; a caller that has a turn of its own notes that afterwards.
+// applyTo records the cut and the first message of f on h and returns h. The stored turn may still be running and may
+// change the history deliberately. So h counts as proven only in the turn before the stored one, or in the turn of the
+// last deliberate change. A caller with its own turn calls ProvenIn again.
 func (f loadInfo) applyTo(h *memory.History) *memory.History {
 	if h != nil {
 		h.Follows(f.cut, f.first)
@@ -294,9 +289,9 @@ func (f loadInfo) applyTo(h *memory.History) *memory.History {
 	return h
 }
 
-// readStored reads a history that the meta describes. The sum in the meta is believed at first,
-// since computing it costs more than reading; see proveAfter. sound is false where h, or the
-// lack of it, is the final answer: a look must not change what does not fit its meta.
+// readStored reads a history that its meta describes. It trusts the sum in the meta at first, because computing the sum
+// costs more than reading; see proveAfter. If sound is false, h is the final answer, even if nil. A read without a turn
+// must not repair a value that does not match its meta.
 func (s *Store) readStored(ctx context.Context, turn int64, key memory.Key, r redisscript.Reply,
 	value *redis.StringCmd) (h *memory.History, sound bool, err error) {
 	raw, err := s.bytesOf(ctx, key, value)
@@ -304,14 +299,14 @@ func (s *Store) readStored(ctx context.Context, turn int64, key memory.Key, r re
 		return nil, false, err
 	}
 	sum, err := memory.ParseSum(r.Part(4))
-	count, _ := strconv.Atoi(r.Part(5)) // another number than there are makes it parse
+	count, _ := strconv.Atoi(r.Part(5)) // an unparsable count differs, so ReadHistory parses
 	if err == nil {
 		h, err = memory.ReadHistory(key, raw, sum, count)
 	}
 	if err == nil && h.Sum() == sum {
 		return h, true, nil
 	}
-	// Another client may have written between the two that were read.
+	// Another client may have written between the two reads.
 	if now, failed := s.redis.HGet(ctx, metaKey(key), "sum").Result(); failed == nil && now != r.Part(4) {
 		return nil, false, errChanged
 	}
@@ -322,24 +317,24 @@ func (s *Store) readStored(ctx context.Context, turn int64, key memory.Key, r re
 	return nil, false, s.distrust(ctx, key, r.Part(4))
 }
 
-// proveAfter is how long a history is used with the sum that was read beside it and not
-// computed. A foreign write that kept the length and did not touch the meta is found then.
+// proveAfter is how long a history is used with the stored sum before the sum is computed. The check finds other
+// programs' writes that kept the length and the meta.
 const proveAfter = 30 * time.Second
 
-// proven is the caller's copy, of which Redis says that it is current. Once it has been in
-// use for proveAfter, its bytes must have the sum that they were read with.
+// proven returns the caller's copy, which Redis reports as current. Once the copy has been in use for proveAfter, its
+// bytes must match its sum.
 func (s *Store) proven(ctx context.Context, turn int64, have *memory.History) (*memory.History, error) {
 	if t := have.ReadAt(); t.IsZero() || s.now().Sub(t) < proveAfter || have.Proven() {
 		return have, nil
 	}
 	if turn <= looking {
-		return have, nil // a look changes nothing; the next turn will
+		return have, nil // reads change nothing; the next turn repairs it
 	}
 	return nil, s.distrust(ctx, have.Key(), have.Sum().String())
 }
 
-// distrust drops a sum that does not describe its value. The next look finds a foreign value
-// therefore, and adopts it or sets it aside.
+// distrust deletes a sum that does not match its value, and returns errChanged. The next load then finds a foreign
+// value and adopts it or sets it aside.
 func (s *Store) distrust(ctx context.Context, key memory.Key, sum string) error {
 	if err := distrustScript.Run(ctx, s.redis, historyKeys(key), sum).Err(); err != nil {
 		return unavailable(err)
@@ -347,7 +342,7 @@ func (s *Store) distrust(ctx context.Context, key memory.Key, sum string) error 
 	return errChanged
 }
 
-// grow adds a tail, ",{…},{…}]" or "]", to a copy.
+// grow returns have with a tail appended. The tail is ",{…},{…}]" or "]".
 func grow(have *memory.History, tail string) (*memory.History, error) {
 	if len(tail) < 2 || tail[0] != ',' {
 		return nil, errChanged
@@ -359,10 +354,9 @@ func grow(have *memory.History, tail string) (*memory.History, error) {
 	return have.With(suffix.Raw(0)...), nil
 }
 
-// Append implements memory.Store. Apart from the first message of a subagent in
-// a chat it is one round trip of constant cost. It is optimistic: the script refuses a copy
-// that is not what is stored, and the append comes again with what is. The mark makes it
-// idempotent, so that a command that go-redis sends twice adds one message.
+// Append implements memory.Store. It takes one round trip of constant cost, except for a subagent's first message in a
+// chat. It is optimistic: the script rejects an outdated copy, and Append retries with the stored history. The mark
+// makes it idempotent, so a command that go-redis sends twice adds one message.
 func (s *Store) Append(ctx context.Context, have *memory.History, mark memory.Mark, message []byte) (_ *memory.History,
 	err error) {
 	key := have.Key()
@@ -416,7 +410,7 @@ func (s *Store) reload(ctx context.Context, turn int64, have *memory.History) (*
 	return h, err
 }
 
-// Erase implements memory.Store. Copies that were set aside as damaged go too.
+// Erase implements memory.Store. It also erases set-aside copies of damaged values.
 func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error {
 	for _, key := range keys {
 		err := s.erase(ctx, turn, key, key.Agent() == "")
@@ -430,8 +424,8 @@ func (s *Store) Erase(ctx context.Context, turn int64, keys ...memory.Key) error
 	return nil
 }
 
-// EraseChat removes these histories, which should be all of the chat, and what is
-// kept of its runs, its conversation and its open run.
+// EraseChat erases the histories under keys, which should be all histories of the chat. It also erases the chat's runs,
+// its conversation and its open run.
 func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, keys ...memory.Key) error {
 	if err := s.Runs.Erase(ctx, chat); err != nil {
 		return err
@@ -449,8 +443,7 @@ func (s *Store) EraseChat(ctx context.Context, turn int64, chat memory.Chat, key
 	return failure(err, "erasing %s", memory.ChatKey(chat))
 }
 
-// erase removes a history and what was set aside of it. keep leaves what a chat's meta
-// says beside its history.
+// erase removes a history and its set-aside values. If keep is true, the other fields of the chat's meta stay.
 func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool) error {
 	damaged, err := s.setAsideOf(ctx, key)
 	if err == nil {
@@ -460,7 +453,7 @@ func (s *Store) erase(ctx context.Context, turn int64, key memory.Key, keep bool
 	return err
 }
 
-// setAsideOf names the keys of what was set aside of a history.
+// setAsideOf returns the keys of the set-aside values of a history.
 func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error) {
 	fields, err := s.redis.HKeys(ctx, metaKey(key)).Result()
 	if err != nil {
@@ -468,7 +461,7 @@ func (s *Store) setAsideOf(ctx context.Context, key memory.Key) ([]string, error
 	}
 	var names []string
 	for _, f := range fields {
-		// A name in braces is a key in another slot; without any, another program wrote the field.
+		// A name in braces is a key in another slot. Another program wrote a field with an empty name.
 		if timestamp, ok := strings.CutPrefix(f, "d:"); ok && timestamp != "" && !strings.HasPrefix(timestamp, "{") {
 			names = append(names, damagedKey(key, timestamp))
 		}

@@ -12,25 +12,25 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Tenants is about tenants as a whole: which there are, and what leads to all that one has, so that it can be
-// erased without a look through the database. A tenant's chats are in its list; its users and its runs without a
-// chat are in lists that the default tenant, which is not erased, does not have. No turn fences these lists: an
-// entry is written before what it leads to, and taken out once that is gone.
+// Tenants handles tenants as a whole: the list of tenants, and the lists of each tenant's data, for an erasure without
+// a scan of the database. One list holds a tenant's chats. Another list holds its users. The default tenant, which
+// cannot be erased, has no such list. No turn fences the lists. An entry is written before the data and removed after
+// it.
 type Tenants struct {
 	*core
 	stored bytecount.Counts
 }
 
-// TenantUse is what is known of a tenant.
+// TenantUse describes a tenant and its use.
 type TenantUse struct {
 	Tenant  memory.Tenant
 	Chats   int
-	Bytes   int64     // stored, see package bytecount
-	Used    time.Time // the minute in which one of its keys was last used, zero for none
-	Erasing bool      // its erasure has begun and is not over
+	Bytes   int64     // stored bytes, see package bytecount
+	Used    time.Time // minute of the last use of one of its keys, zero for none
+	Erasing bool      // its erasure is unfinished
 }
 
-// List gives the tenants of which keys were used or that are being erased, and those of more, in no certain order.
+// List returns the tenants with used keys, the tenants that are being erased, and others, in no particular order.
 func (s Tenants) List(ctx context.Context, others ...memory.Tenant) ([]TenantUse, error) {
 	var used, erasing *redis.ZSliceCmd
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -73,7 +73,7 @@ func (s Tenants) List(ctx context.Context, others ...memory.Tenant) ([]TenantUse
 		if u.Bytes, err = s.stored.Total(ctx, t); err != nil {
 			return nil, err
 		}
-		if (t == memory.Tenant{}) { // in its list stands also that it is filled
+		if (t == memory.Tenant{}) { // its lists also contain filledMember
 			for _, list := range []string{memory.ListKey(memory.KindChats, t), coldList} {
 				filled, err := s.redis.ZScore(ctx, list, filledMember).Result()
 				if err == nil && filled > 0 {
@@ -88,12 +88,12 @@ func (s Tenants) List(ctx context.Context, others ...memory.Tenant) ([]TenantUse
 	return list, nil
 }
 
-// chatLists are the keys of a tenant's lists of chats, those that are awake and those that sleep.
+// chatLists returns the keys of a tenant's lists of awake and sleeping chats.
 func (s *core) chatLists(tenant memory.Tenant) []string {
 	return append(s.listKeys(memory.KindChats, tenant), s.listKeys(memory.KindCold, tenant)...)
 }
 
-// counted returns the total number of members of sorted sets. Pins, whose scores are negative, do not count.
+// counted returns the total number of members of sorted sets. It skips members with negative scores, such as pins.
 func counted(ctx context.Context, s *core, keys ...string) (total int, err error) {
 	cmds, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
 		for _, key := range keys {
@@ -106,21 +106,21 @@ func counted(ctx context.Context, s *core, keys ...string) (total int, err error
 	return total, err
 }
 
-// BeginErasing notes that a tenant is being erased; first says that it had not been noted before.
+// BeginErasing records that a tenant is being erased. first reports that this was not recorded before.
 func (s Tenants) BeginErasing(ctx context.Context, tenant memory.Tenant) (first bool, err error) {
 	n, err := s.redis.ZAddNX(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(0),
 		Member: tenant.String()}).Result()
 	return n > 0, failure(err, "beginning to erase the tenant %s", tenant)
 }
 
-// SomeChats gives up to count chats of a tenant's list, and how many are in it.
+// SomeChats returns up to count chats of a tenant's lists, and the number of listed chats.
 func (s Tenants) SomeChats(ctx context.Context, tenant memory.Tenant,
 	count int) (chats []memory.Chat, total int, err error) {
 	places, err := merged(ctx, s.core, tenant, Place{}, count, memory.KindChats, memory.KindCold)
 	for _, p := range places {
 		if chat, ok := p.Chat(tenant); ok {
 			chats = append(chats, chat)
-		} else if err == nil { // another program's member
+		} else if err == nil { // written by another program
 			err = s.unlist(ctx, memory.KindChats, tenant, p.Member)
 		}
 	}
@@ -130,7 +130,7 @@ func (s Tenants) SomeChats(ctx context.Context, tenant memory.Tenant,
 	return chats, total, failure(err, "listing the chats of the tenant %s", tenant)
 }
 
-// ForgetChat takes a chat off its tenant's list.
+// ForgetChat removes a chat from its tenant's lists.
 func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	err := s.unlist(ctx, memory.KindChats, chat.Tenant(), chat.ID())
 	if err == nil {
@@ -139,8 +139,8 @@ func (s Tenants) ForgetChat(ctx context.Context, chat memory.Chat) error {
 	return failure(err, "taking chat %s off the list", chat)
 }
 
-// Users gives up to count users of a tenant other than the default one, from the place after on, and how many
-// there are.
+// Users returns up to count users of a tenant from offset on, and the number of its users. The default tenant lists no
+// users.
 func (s Tenants) Users(ctx context.Context, tenant memory.Tenant, offset, count int) (users []memory.User, total int,
 	err error) {
 	key := memory.ListKey(memory.KindUsers, tenant)
@@ -160,17 +160,17 @@ func (s Tenants) Users(ctx context.Context, tenant memory.Tenant, offset, count 
 	return users, int(number.Val()), nil
 }
 
-// ForgetUser takes a user off the tenant's list once the notes are erased, with the list of the chats that the user
-// posted in.
+// ForgetUser removes a user from the tenant's list, with the list of the user's chats. Call it after the notes are
+// erased.
 func (s Tenants) ForgetUser(ctx context.Context, u memory.User) error {
 	err := s.redis.Unlink(ctx, userChatsKey(u)).Err()
-	if err == nil { // the list last, which leads to it, see core.forget
+	if err == nil { // the tenant's list last, because it leads to the user's
 		err = s.redis.ZRem(ctx, memory.ListKey(memory.KindUsers, u.Tenant()), u.ID()).Err()
 	}
 	return failure(err, "forgetting the user %s", u)
 }
 
-// Forget removes a tenant's lists, of which nothing must be left, and ends its erasure last.
+// Forget removes a tenant's lists, which must have become empty, and then ends its erasure.
 func (s Tenants) Forget(ctx context.Context, tenant memory.Tenant) error {
 	for _, kind := range []memory.Kind{memory.KindWaits, memory.KindChats, memory.KindCold, memory.KindUsers,
 		memory.KindStored} {

@@ -18,82 +18,79 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Turns is about the leases of chats. It keeps the lease and the claim of the next one, keys of their own that end by
-// themselves, in the chat's meta what a turn begins with (turn, open, conversation, lost, told), and the set of chats
-// with an open run. What is written of a lease is fenced by its token. Take raises the number of the chat's turn, which
-// fences all that is written in the chat's histories.
+// Turns handles the leases of chats. The lease and the claim of the next lease are keys that expire. The chat's meta
+// stores the fields that a turn starts with (turn, open, conversation, lost, told). A set lists the chats with an open
+// run. A lease's token fences changes of the lease and of the open run. Take raises the number of the chat's turn,
+// which fences all writes to the chat's histories.
 type Turns struct {
 	*core
-	users Users // in the lists of which a run is noted
+	users Users // lists the chats of a run's user
 }
 
-// OpenRun is what a turn's holder leaves for the process that comes after it, should it
-// die: enough to bring the run to its end.
+// OpenRun describes an open run. If the holder of the turn dies, the next holder finishes the run with it.
 type OpenRun struct {
 	Run     string `json:"run"`
 	Turn    int64  `json:"turn"`
-	Events  string `json:"events,omitempty"` // URL of its events; empty before the run was accepted, or without our seal
-	Seal    string `json:"seal,omitempty"`   // of Events, while it is in Redis
+	Events  string `json:"events,omitempty"` // URL of its events; empty before acceptance, or if Seal is wrong
+	Seal    string `json:"seal,omitempty"`   // signature of Run and Events; only in Redis
 	Body    string `json:"body"`             // hash of the post
-	Process string `json:"by,omitempty"`     // the process that began it
+	Process string `json:"by,omitempty"`     // the process that began the run
 	Trace   string `json:"trace,omitempty"`  // traceparent of the post
-	First   string `json:"first,omitempty"`  // run of the first attempt at the post, if this is another one
-	// Attempt is this one's number, and Unkeyed says that no post can repeat the run.
+	First   string `json:"first,omitempty"`  // run of the first attempt at the post, if this is a later one
+	// Attempt is the number of this attempt. Unkeyed reports that no post can repeat the run.
 	Attempt int  `json:"attempt,omitempty"`
 	Unkeyed bool `json:"unkeyed,omitempty"`
 
-	// User is the one under whom it was posted, zero for a user that has no notes. Posted says that it just was, which
-	// the chat is to note.
+	// User is the user of the post, zero for a user without notes. Posted reports that the post is new, so Open records
+	// its user in the chat.
 	User   memory.User `json:"user,omitzero"`
 	Posted bool        `json:"-"`
-	// Title is the title of a chat that begins with the run; "" for none is made.
+	// Title is the title of a chat that starts with this run; Open stores no title for "".
 	Title string `json:"-"`
 }
 
-// Turn is what the holder of a chat's lease has: the right to write into its histories. The
-// number is the fencing token; stores refuse writes under a smaller one than they have seen.
+// Turn is the right to write into a chat's histories. Its Number is the fencing token: stores reject writes with a
+// smaller number than the stored one.
 type Turn struct {
-	Number       int64          // raised with every turn; fences older ones
-	Conversation string         // the gateway's conversation of this chat
+	Number       int64          // raised with every turn; fences older turns
+	Conversation string         // the gateway's conversation of the chat
 	Open         *OpenRun       // a run that an earlier holder left open
 	Waiting      *Rest          // a run that waits for an answer
-	Pending      string         // a change of the memory that an earlier holder has begun and not finished
-	Agents       []memory.Agent // subagents that have a history in this chat
+	Pending      string         // a change of the memory that an earlier holder did not finish
+	Agents       []memory.Agent // subagents with a history in the chat
 	Erased       string         // the turn of the chat's last erasure, "0" for none
 }
 
-// HeldError says that another process has the chat's lease, or is to get it first.
+// HeldError indicates that another process holds the chat's lease or has a claim to it.
 type HeldError struct {
-	Remaining time.Duration // until its claim ends, unless renewed
-	Claimed   bool          // it waits for the turn too, and comes first: see First
-	Erasing   bool          // it is there to erase: a post that waits for the turn should give up
+	Remaining time.Duration // until the lease or claim ends, unless renewed
+	Claimed   bool          // another process waits for the turn and takes it first, see First
+	Erasing   bool          // the claim is an eraser's, so waiting posts should give up
 	Erased    string        // as in Turn
-	Token     string        // of the holder, or of the claim that comes first
+	Token     string        // of the holder or of the first claim
 }
 
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("the chat's turn is taken for %v more", e.Remaining)
 }
 
-// EraserToken begins the tokens under which a chat's turn is taken to erase in it:
-// they go before all others.
+// EraserToken is the prefix of tokens that take a chat's turn to erase data. They take precedence over all others.
 const EraserToken = "erase:"
 
-// ErasedIn is the turn of the chat's last erasure, 0 for none.
+// ErasedIn returns the turn of the chat's last erasure, 0 for none.
 func (t Turn) ErasedIn() int64 {
 	return integer(t.Erased)
 }
 
-// DropConversation takes the chat's conversation away: the next Take keeps another one.
+// DropConversation removes the chat's conversation. The next Take stores a new one.
 func (s Turns) DropConversation(ctx context.Context, chat memory.Chat) error {
 	return failure(s.redis.HDel(ctx, chatMeta(chat), "conversation").Err(),
 		"dropping the conversation of chat %s", chat)
 }
 
-// Take takes the chat's lease for ttl under a token of the caller's, and raises the chat's
-// number in the same step. The number is above every earlier one, also when Redis lost data,
-// since it is at least the Unix time in ms. conversation is kept for a chat that has none
-// yet. A *HeldError is a refusal.
+// Take takes the chat's lease for ttl under the caller's token and raises the chat's number in the same step. The
+// number is at least the Unix time in ms, so it exceeds every earlier number even after data loss. conversation is
+// stored if the chat has none. If another token holds the lease or has claimed it, Take returns a *HeldError.
 func (s Turns) Take(ctx context.Context, chat memory.Chat, token, conversation string, ttl time.Duration) (Turn,
 	error) {
 	r, err := s.call(ctx, takeScript, append(turnKeys(chat), firstKey(chat)), token, ttl.Milliseconds(),
@@ -124,8 +121,8 @@ func (s Turns) Take(ctx context.Context, chat memory.Chat, token, conversation s
 	return turn, nil
 }
 
-// record is the run as it is noted in Redis. Its address has a seal, since the receiver of a service's request gets the
-// services' secret: another address that a foreign program writes there is not followed.
+// record returns the run as stored in Redis. Requests to the services carry the services' secret. A seal protects the
+// address, so that mneme never sends the secret to an address of another program.
 func (r OpenRun) record(secret string) ([]byte, error) {
 	r.Seal = r.seal(secret)
 	return json.Marshal(r)
@@ -137,7 +134,7 @@ func (r OpenRun) seal(secret string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// readOpenRun is nil for what is no record of ours. The run has no address if that was written by another one.
+// readOpenRun parses a stored run. It returns nil for anything else. If the seal is wrong, the run has no address.
 func readOpenRun(record []byte, secret string) *OpenRun {
 	var open OpenRun
 	if json.Unmarshal(record, &open) != nil || open.Run == "" {
@@ -150,10 +147,9 @@ func readOpenRun(record []byte, secret string) *OpenRun {
 	return &open
 }
 
-// First claims the chat's next lease for token, for as long as ttl: until then Take refuses
-// all other tokens, so that a process that polls at the right moment does not overtake the one
-// that waits longest. Of several claims the earliest holds, but an eraser's replaces any.
-// Calling it again renews the claim.
+// First claims the chat's next lease for token, for ttl. Until then Take rejects all other tokens, so that a polling
+// process does not overtake the process that waits longest. The earliest of several claims wins, but an eraser's claim
+// replaces any. Calling First again renews the claim.
 func (s Turns) First(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	key := firstKey(chat)
 	var err error
@@ -168,26 +164,25 @@ func (s Turns) First(ctx context.Context, chat memory.Chat, token string, ttl ti
 	return failure(err, "claiming the next turn of chat %s", chat)
 }
 
-// Yield gives up what First claimed for token.
+// Yield gives up token's claim of First.
 func (s Turns) Yield(ctx context.Context, chat memory.Chat, token string) error {
 	return failure(s.claim(ctx, chat, token, 0), "yielding the next turn of chat %s", chat)
 }
 
-// claim prolongs token's claim, or ends it if ttl is 0.
+// claim renews token's claim, or ends it if ttl is 0.
 func (s Turns) claim(ctx context.Context, chat memory.Chat, token string, ttl time.Duration) error {
 	keys := []string{firstKey(chat), chatMeta(chat)}
 	return renewScript.Run(ctx, s.redis, keys, token, ttl.Milliseconds(), "").Err()
 }
 
-// Lease names a lease that a process has, or had.
+// Lease names a current or former lease of a process.
 type Lease struct {
 	Chat  memory.Chat
 	Token string
 }
 
-// RenewAll prolongs leases, in two round trips; false for one that is no longer held under
-// its token. For a chat with an open run the time at which others may look after it moves
-// along. Each has an answer, or an error, of its own, in the order of the leases.
+// RenewAll renews leases in two round trips. The results are in the order of leases, each with its own error. renewed
+// is false for a lease that its token no longer holds. It also delays the takeover of open runs by other processes.
 func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Lease) (renewed []bool, failed []error) {
 	renewed, failed = make([]bool, len(leases)), make([]error, len(leases))
 	calls := make([]redisscript.Call, len(leases))
@@ -217,9 +212,8 @@ func (s Turns) RenewAll(ctx context.Context, ttl time.Duration, leases []Lease) 
 	return renewed, failed
 }
 
-// RenewLast prolongs the lease of a turn that is given back next, and says how many entries
-// the log of its run has. Nothing but their number shows that some are missing: a Redis that
-// came back with an older state may lack some in the middle, and has taken later ones since.
+// RenewLast renews a lease just before its release, and returns the number of entries in the log of its run. Only this
+// number reveals missing entries: a Redis that was restored to an older state may lack some in the middle.
 func (s Turns) RenewLast(
 	ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run string,
 ) (renewed bool, entries int, err error) {
@@ -234,16 +228,15 @@ func (s Turns) RenewLast(
 	return renewed, int(count.Val()), nil
 }
 
-// Open notes the run that the turn is taken for, before it begins: others finish
-// it should this process die. It prolongs the lease too, and says what the run may have
-// to tell of, and whether the chat may have notes.
+// Open records the run of a turn before the run starts, so that other processes can finish it if this process dies. It
+// also renews the lease. The result holds the losses that the run must report and other data of the chat.
 func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) (Loss,
 	error) {
 	record, err := run.record(s.Secret)
 	if err != nil {
 		return Loss{}, err
 	}
-	// The set first: a chat that is in it without an open run is only looked at once too often.
+	// Add to the set first. A listed chat without an open run costs only one needless check.
 	set := redis.NewIntCmd(ctx, "zadd", openChats, s.deadline(ttl), chat.String())
 	used := redis.NewIntCmd(ctx, "zadd", s.chatsKey(chat), s.deadline(0), chat.ID())
 	who, lists, notes := s.users.openedBy(ctx, chat, run)
@@ -258,7 +251,7 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 	if notes != nil {
 		first, cmds = append(first, lists...), append(cmds, notes)
 	}
-	if cluster, slots := s.redis.(*redis.ClusterClient); slots { // the lists at once
+	if cluster, slots := s.redis.(*redis.ClusterClient); slots { // all first commands at once
 		_, err := cluster.Pipelined(ctx, func(p redis.Pipeliner) (err error) {
 			for _, cmd := range first {
 				err = errors.Join(err, p.Process(ctx, cmd))
@@ -275,7 +268,7 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
 	}
 	loss := Loss{Recovered: r.Part(1) != "", ReportedEpoch: r.Part(2), Epoch: epoch.Val(), Notes: r.Part(3) != ""}
-	_ = json.Unmarshal([]byte(r.Part(4)), &loss.Approved) // what is no list approves nothing
+	_ = json.Unmarshal([]byte(r.Part(4)), &loss.Approved) // an unreadable list approves nothing
 	_ = json.Unmarshal([]byte(r.Part(5)), &loss.Quarantine)
 	if loss.UserNotes, err = s.users.openedNotes(ctx, run.User, notes); err != nil {
 		return Loss{}, failure(err, "opening a run of chat %s", chat)
@@ -283,14 +276,14 @@ func (s Turns) Open(ctx context.Context, chat memory.Chat, token string, ttl tim
 	return loss, nil
 }
 
-// Release gives a turn back, its run over or never begun; a turn that others hold
-// by now stays theirs.
+// Release releases a turn whose run has finished or never started. If another process holds the turn by now, its lease
+// stays.
 func (s Turns) Release(ctx context.Context, chat memory.Chat, token string) error {
 	ok, err := s.giveBack(ctx, chat, token, "-")
 	return s.released(ctx, chat, ok, err)
 }
 
-// released takes a chat off the list of those with an open run, if its turn was given back.
+// released removes a chat from the chats with an open run if its lease was released (ok).
 func (s Turns) released(ctx context.Context, chat memory.Chat, ok bool, err error) error {
 	if err == nil && ok {
 		err = s.redis.ZRem(ctx, openChats, chat.String()).Err()
@@ -298,8 +291,8 @@ func (s Turns) released(ctx context.Context, chat memory.Chat, ok bool, err erro
 	return failure(err, "giving back the turn of chat %s", chat)
 }
 
-// Close is Release for a turn of which the run is over, and notes in the index until when
-// something is kept of the run. first is the run of the first attempt at its post.
+// Close is Release for a turn with a finished run. It also records in the index until when data of the run is stored.
+// first is the run of the first attempt at the post.
 func (s Turns) Close(ctx context.Context, chat memory.Chat, token, run, first string, keyed bool) error {
 	now := s.now()
 	done, err := closeScript.Run(ctx, s.redis, append(turnKeys(chat), waitingKey(chat), callsKey(chat, first)),
@@ -310,8 +303,7 @@ func (s Turns) Close(ctx context.Context, chat memory.Chat, token, run, first st
 	return s.released(ctx, chat, done > 0, err)
 }
 
-// Leave gives a turn back while its run is still open, so that another process
-// may finish it at once.
+// Leave releases a turn while its run is open, so that another process can finish the run at once.
 func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error {
 	ok, err := s.giveBack(ctx, chat, token, "")
 	if err == nil && ok {
@@ -320,10 +312,10 @@ func (s Turns) Leave(ctx context.Context, chat memory.Chat, token string) error 
 	return failure(err, "leaving the turn of chat %s", chat)
 }
 
-// maxAbandoned bounds how many chats Abandoned gives at once: a process that dies may have had thousands.
+// maxAbandoned bounds the result of Abandoned, because a dead process may have had thousands of chats.
 const maxAbandoned = 1000
 
-// Abandoned lists chats with an open run of which no process renews the lease.
+// Abandoned returns chats with an open run whose lease has expired.
 func (s Turns) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	members, err := s.redis.ZRangeByScore(ctx, openChats, &redis.ZRangeBy{
 		Min: "-inf", Max: strconv.FormatInt(s.now().UnixMilli(), 10), Count: maxAbandoned,
@@ -340,8 +332,8 @@ func (s Turns) Abandoned(ctx context.Context) ([]memory.Chat, error) {
 	return chats, nil
 }
 
-// ReleaseAll gives back every turn, under whatever token it is held. It is for a store that no
-// other process can use: the holder of a lease was a process before this one, and is gone.
+// ReleaseAll releases every turn, whatever its token. Call it only if no other process can use the store, so that all
+// holders have ended.
 func (s Turns) ReleaseAll(ctx context.Context) error {
 	err := s.scan(ctx, leaseKey(memory.AnyChat), func(key string) error { return s.redis.Del(ctx, key).Err() })
 	if err != nil {
@@ -357,9 +349,8 @@ func (s Turns) ReleaseAll(ctx context.Context) error {
 	return failure(err, "giving back the turns of a process before")
 }
 
-// Regain takes a lease again that Redis has lost, under the same token and number, with the
-// run that is open in it, nil for none. It answers false where another process holds the
-// chat's lease, or has taken a newer number since: then this holder is fenced.
+// Regain restores a lease that Redis lost, under the same token and number. run is the open run of the turn, nil for
+// none. Regain returns false if the chat's lease exists or a newer number is stored. Then this holder is fenced.
 func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, turn Turn,
 	run *OpenRun) (bool, error) {
 	record := []byte{}
@@ -368,7 +359,7 @@ func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl t
 		if record, err = run.record(s.Secret); err != nil {
 			return false, err
 		}
-		// As in Open, the set first.
+		// Add to the set first, as in Open.
 		err = s.redis.ZAdd(ctx, openChats, redis.Z{Score: s.deadline(ttl), Member: chat.String()}).Err()
 	}
 	ok := false
@@ -379,13 +370,13 @@ func (s Turns) Regain(ctx context.Context, chat memory.Chat, token string, ttl t
 	return ok, failure(err, "taking the turn of chat %s again", chat)
 }
 
-// Latest is the number of a chat's newest turn, 0 if there was none.
+// Latest returns the number of a chat's newest turn, 0 for none.
 func (s Turns) Latest(ctx context.Context, chat memory.Chat) (int64, error) {
 	text, err := s.field(ctx, chatMeta(chat), "turn")
 	return integer(text), failure(err, "looking for the turn of chat %s", chat)
 }
 
-// OpenRun is the run of a chat that is not over, if there is one.
+// OpenRun returns the open run of a chat, nil for none.
 func (s Turns) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) {
 	text, err := s.field(ctx, chatMeta(chat), "open")
 	if text == "" {
@@ -394,8 +385,7 @@ func (s Turns) OpenRun(ctx context.Context, chat memory.Chat) (*OpenRun, error) 
 	return readOpenRun([]byte(text), s.Secret), nil
 }
 
-// Holders are the tokens under which the turns of chats with an open run are held; empty
-// where there is no lease.
+// Holders returns the tokens that hold the turns of chats with an open run. A token is empty if there is no lease.
 func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 	members, err := s.redis.ZRange(ctx, openChats, 0, maxHolders).Result()
 	if err != nil {
@@ -416,24 +406,24 @@ func (s Turns) Holders(ctx context.Context) (map[memory.Chat]string, error) {
 	return tokens, failure(err, "looking who holds the turns of open runs")
 }
 
-// maxHolders bounds how many chats Holders looks at.
+// maxHolders bounds the number of chats that Holders reads.
 const maxHolders = 10_000
 
-// Loss is what a run may have to tell of, and what else Open finds.
+// Loss is the result of Open: losses that the run may have to report, and other data of the chat.
 type Loss struct {
-	Recovered     bool   // something of the chat was brought back, and no run has told yet
-	ReportedEpoch string // the epoch of which a run of the chat told last
-	Epoch         string // the store's mark; "" if it has none
+	Recovered     bool   // data of the chat was restored, and no run has reported it yet
+	ReportedEpoch string // the epoch that a run of the chat last reported
+	Epoch         string // the store's epoch, "" for none
 	Notes         bool   // the chat may have notes
-	// UserNotes are those of the user under whom the run is posted, in whatever state.
+	// UserNotes are the notes of the run's user, in any state.
 	UserNotes []memory.Note
-	// Approved are the tools that were approved in the chat for good.
+	// Approved are the tools that were approved permanently in the chat.
 	Approved []string
-	// Quarantine is the chat's.
+	// Quarantine is the quarantine of the chat.
 	Quarantine memory.Quarantine
 }
 
-// TellLoss notes that a run of the chat has told of what it lost.
+// TellLoss records that a run of the chat reported the loss.
 func (s Turns) TellLoss(ctx context.Context, chat memory.Chat, epoch string) error {
 	meta := chatMeta(chat)
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -443,13 +433,13 @@ func (s Turns) TellLoss(ctx context.Context, chat memory.Chat, epoch string) err
 	return failure(err, "noting that a loss of chat %s was told", chat)
 }
 
-// Conversation is the gateway's conversation of a chat, "" for none.
+// Conversation returns the gateway's conversation of a chat, "" for none.
 func (s Turns) Conversation(ctx context.Context, chat memory.Chat) (string, error) {
 	id, err := s.field(ctx, chatMeta(chat), "conversation")
 	return id, failure(err, "looking for the conversation of chat %s", chat)
 }
 
-// ChangeConversation gives a chat another conversation of the gateway's, and names the one that it had.
+// ChangeConversation replaces the gateway's conversation of a chat and returns the previous one.
 func (s Turns) ChangeConversation(ctx context.Context, chat memory.Chat, fresh string) (old string, err error) {
 	old, err = s.Conversation(ctx, chat)
 	if err == nil {

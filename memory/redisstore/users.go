@@ -17,24 +17,23 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Users stores what belongs to a user over all chats: the notes, a JSON array that no chat's turn guards, the time
-// zone, and the list of the chats that the user posted in, by the last run. In a chat's meta, the field user has the
-// chat's user, and u:<user> marks each user who has a note from the chat. Both are written before the list and the
-// notes. Notes are changed by compare-and-set; a field of the chat's meta is written under the chat's turn.
+// Users stores the data of a user across chats: the notes (a JSON array), the time zone, and the list of the user's
+// chats by last run. In a chat's meta, the field user names the chat's user. A field u:<user> marks each user with a
+// note from the chat. This field is written before the note. Notes are changed by compare-and-set without a turn. The
+// chat's turn fences the fields of its meta.
 type Users struct {
 	*core
 	erasures Erasures
 	stored   bytecount.Counts
 }
 
-// severalUsers stands in a chat's meta for several users, for none, and for posts from before that was noted.
+// severalUsers marks a chat of several users, of no user, or with posts from before users were recorded.
 const severalUsers = "*"
 
-// asideMember begins the members of a user's list that are no chats: what of the notes was set aside, under a
-// score of 0.
+// asideMember is the prefix of members of a user's list that stand for set-aside notes. Their score is 0.
 const asideMember = "*"
 
-// Notes gives the notes of a user, in order of creation. What cannot be read is a memory.DamagedError.
+// Notes returns the notes of a user, in order of creation. Unreadable notes are a memory.DamagedError.
 func (s Users) Notes(ctx context.Context, u memory.User) ([]memory.Note, error) {
 	value, err := s.redis.Get(ctx, userNotesKey(u)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -43,8 +42,8 @@ func (s Users) Notes(ctx context.Context, u memory.User) ([]memory.Note, error) 
 	return readNotes(userNotesKey(u), value)
 }
 
-// ChangeNotes is [Notes.Change] for the notes of a user, which has no turn: of two callers that change them at once
-// neither takes away what the other did.
+// ChangeNotes is [Notes.Change] for the notes of a user, without a turn. Concurrent callers do not undo each other's
+// changes.
 func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 	change func([]memory.Note) ([]memory.Note, error)) error {
 	key := userNotesKey(u)
@@ -65,15 +64,15 @@ func (s Users) ChangeNotes(ctx context.Context, u memory.User,
 		}, change)
 }
 
-// NoteOfUser notes in a chat, under its turn, that a note of a user is made from it, so that it goes when the chat
-// does. It is memory.ErrMoved once the chat has a newer turn.
+// NoteOfUser records in a chat, under its turn, that a user has a note from it. So the note is removed with the chat.
+// It returns memory.ErrMoved if the chat has a newer turn.
 func (s Users) NoteOfUser(ctx context.Context, turn int64, chat memory.Chat, u memory.User) error {
 	_, err := s.call(ctx, indexScript, []string{chatMeta(chat)}, turn, "u:"+u.ID())
 	return failure(err, "noting a user in chat %s", chat)
 }
 
-// VoidNotes removes those notes of users that were made from a chat and of which void says so, and says how
-// many they were. It needs no turn.
+// VoidNotes removes notes of users that were made from a chat and for which void returns true. It returns their number
+// and needs no turn.
 func (s Users) VoidNotes(ctx context.Context, chat memory.Chat, void func(memory.Note) bool) (removed int,
 	err error) {
 	fields, err := s.redis.HKeys(ctx, chatMeta(chat)).Result()
@@ -117,8 +116,8 @@ func (s Users) SetZone(ctx context.Context, u memory.User, zone string) error {
 	return failure(err, "storing the time zone of the user %s", u)
 }
 
-// EraseNotes removes the notes of a user, the damaged copies that were set aside, and the time zone. It returns the number
-// of notes. The erasure is first recorded in Redis under a Unix time in ms, see VoidOldNotes.
+// EraseNotes removes a user's notes, set-aside notes and time zone. It returns the number of notes. It first records
+// the erasure in Redis under timestamp, a Unix time in ms, see VoidOldNotes.
 func (s Users) EraseNotes(ctx context.Context, timestamp int64, u memory.User) (removed int, err error) {
 	if err := s.erasures.Note(ctx, timestamp, erasures.User(u)); err != nil {
 		return 0, err
@@ -137,8 +136,8 @@ func (s Users) EraseNotes(ctx context.Context, timestamp int64, u memory.User) (
 	return len(notes), failure(err, "erasing the notes of the user %s", u)
 }
 
-// VoidOldNotes repeats an erasure after Redis came back from an older state: it removes the notes from before a Unix time
-// in ms. The time zone has no time, so a newer zone goes, too.
+// VoidOldNotes repeats an erasure after Redis was restored to an older state. It removes the notes up to timestamp, a
+// Unix time in ms. It always removes the time zone, which has no timestamp.
 func (s Users) VoidOldNotes(ctx context.Context, timestamp int64, u memory.User) error {
 	if err := s.eraseAside(ctx, u); err != nil {
 		return failure(err, "erasing the notes of the user %s", u)
@@ -148,7 +147,7 @@ func (s Users) VoidOldNotes(ctx context.Context, timestamp int64, u memory.User)
 	})
 }
 
-// eraseAside removes what was set aside of the notes of a user, and the time zone.
+// eraseAside removes the set-aside notes and the time zone of a user.
 func (s Users) eraseAside(ctx context.Context, u memory.User) error {
 	damaged, err := s.redis.ZRangeByScore(ctx, userChatsKey(u), &redis.ZRangeBy{Min: "0", Max: "0"}).Result()
 	for i := 0; i < len(damaged) && err == nil; i++ {
@@ -163,14 +162,14 @@ func (s Users) eraseAside(ctx context.Context, u memory.User) error {
 	return err
 }
 
-// UserErasure is the erasure of a user that a request began at a Unix time in ms.
+// UserErasure is the erasure of a user that a request began at Timestamp, a Unix time in ms.
 type UserErasure struct {
 	User      memory.User
 	Timestamp int64
-	Chats     bool // also of the user's chats
+	Chats     bool // also erase the user's chats
 }
 
-// member returns the erasure as it is listed among the erasures that are not done. No tenant has such a name.
+// member returns the entry of the erasure in the list of unfinished erasures. No tenant has such a name.
 func (e UserErasure) member() string {
 	kind := "notes"
 	if e.Chats {
@@ -179,19 +178,20 @@ func (e UserErasure) member() string {
 	return fmt.Sprintf("%s:%d:%s", kind, e.Timestamp, e.User)
 }
 
-// Erasing notes that an erasure is not done. If its process does not call it again within ttl, others finish it.
+// Erasing records an unfinished erasure. If its process does not call Erasing again within ttl, another process
+// finishes the erasure.
 func (s Users) Erasing(ctx context.Context, e UserErasure, ttl time.Duration) error {
 	err := s.redis.ZAdd(ctx, string(memory.KindErasing), redis.Z{Score: s.deadline(ttl), Member: e.member()}).Err()
 	return failure(err, "noting the erasure of the user %s", e.User)
 }
 
-// Erased notes that an erasure is done.
+// Erased records that an erasure is finished.
 func (s Users) Erased(ctx context.Context, e UserErasure) error {
 	err := s.redis.ZRem(ctx, string(memory.KindErasing), e.member()).Err()
 	return failure(err, "noting the erasure of the user %s", e.User)
 }
 
-// HalfErased returns the erasures that their processes have left.
+// HalfErased returns the unfinished erasures that no process renews.
 func (s Users) HalfErased(ctx context.Context) (list []UserErasure, err error) {
 	members, err := s.redis.ZRangeByScore(ctx, string(memory.KindErasing),
 		&redis.ZRangeBy{Min: "0", Max: strconv.FormatFloat(s.deadline(0), 'f', 0, 64)}).Result()
@@ -211,8 +211,8 @@ type Posted struct {
 	place Place
 }
 
-// PostedBy returns the number of chats in a user's list whose last run is not after a Unix time in ms, and up to count
-// of them from an offset on, the least recently used first.
+// PostedBy returns up to count chats of a user from offset on, the least recently used first, and the number of such
+// chats. It skips chats whose last run is after until, a Unix time in ms.
 func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset, count int) (chats []Posted, total int,
 	err error) {
 	var page *redis.ZSliceCmd
@@ -233,7 +233,7 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset,
 			chats = append(chats, posted)
 			continue
 		}
-		// another program's member
+		// written by another program
 		if err := s.redis.ZRem(ctx, userChatsKey(u), id).Err(); err != nil {
 			return nil, 0, failure(err, "listing the chats of the user %s", u)
 		}
@@ -241,7 +241,7 @@ func (s Users) PostedBy(ctx context.Context, u memory.User, until int64, offset,
 	return chats, int(number.Val()), nil
 }
 
-// Recent returns the count chats that a user posted in last.
+// Recent returns the last count chats that a user posted in.
 func (s Users) Recent(ctx context.Context, u memory.User, count int) (chats []memory.Chat, err error) {
 	ids, err := s.redis.ZRevRangeByScore(ctx, userChatsKey(u),
 		&redis.ZRangeBy{Min: "(0", Max: "+inf", Count: int64(count)}).Result()
@@ -249,7 +249,7 @@ func (s Users) Recent(ctx context.Context, u memory.User, count int) (chats []me
 		return nil, failure(err, "listing the chats of the user %s", u)
 	}
 	for _, id := range ids {
-		if chat, err := u.Tenant().Chat(id); err == nil { // else it is another program's member
+		if chat, err := u.Tenant().Chat(id); err == nil { // else another program wrote it
 			chats = append(chats, chat)
 		}
 	}
@@ -277,7 +277,7 @@ func (s Users) Own(ctx context.Context, u memory.User, posted ...memory.Chat) (c
 	return chats, hidden, nil
 }
 
-// PostedAlone says whether all of a chat was posted under a user, and whether there is anything of it.
+// PostedAlone reports whether only the user has posted in a chat, and whether the chat exists.
 func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat) (sole, exists bool, err error) {
 	var owner *redis.StringCmd
 	var size *redis.IntCmd
@@ -288,14 +288,14 @@ func (s Users) PostedAlone(ctx context.Context, u memory.User, chat memory.Chat)
 		readFailure(err, "looking who posted in chat %s", chat)
 }
 
-// Unpost takes a chat out of the list that PostedBy gave, unless the user has posted in it since.
+// Unpost removes a chat from the list of PostedBy, unless the user has posted in it since.
 func (s Users) Unpost(ctx context.Context, u memory.User, p Posted) error {
 	_, err := s.call(ctx, staleScript, []string{userChatsKey(u)}, p.place.Member, p.place.Used)
 	return failure(err, "taking chat %s off the list of the user %s", p.Chat, u)
 }
 
-// PostedLike notes that a chat without a memory, of which the turn is held, is to have what another one has: it was
-// posted under the same user.
+// PostedLike gives chat the user of the chat as. chat is empty and will receive the messages of as. The caller holds
+// the turn of chat.
 func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	id, err := s.field(ctx, chatMeta(as), "user")
 	if err == nil && id == "" {
@@ -309,7 +309,7 @@ func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	}
 	if err == nil {
 		var current string
-		if current, err = s.field(ctx, chatMeta(chat), "user"); current != "" && current != id { // that may be set aside
+		if current, err = s.field(ctx, chatMeta(chat), "user"); current != "" && current != id { // perhaps set aside
 			id = severalUsers
 		}
 	}
@@ -319,7 +319,7 @@ func (s Users) PostedLike(ctx context.Context, chat, as memory.Chat) error {
 	return failure(err, "noting who posted in chat %s", chat)
 }
 
-// unposted takes a chat off the list of the one user under whom it was posted.
+// unposted removes a chat from the list of its only user.
 func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
 	id, err := s.field(ctx, chatMeta(chat), "user")
 	if u, bad := chat.Tenant().User(id); err == nil && bad == nil {
@@ -328,8 +328,7 @@ func (s Users) unposted(ctx context.Context, chat memory.Chat) error {
 	return err
 }
 
-// setNotesAside moves what is no list of notes out of the way. The user's list has a note of where it went, by
-// which an erasure finds it.
+// setNotesAside moves unreadable notes to another key. The user's list records the key, so that an erasure finds it.
 func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
 	timestamp := s.timestamp()
 	if err := s.redis.ZAdd(ctx, userChatsKey(u), redis.Z{Member: asideMember + timestamp}).Err(); err != nil {
@@ -338,8 +337,8 @@ func (s Users) setNotesAside(ctx context.Context, u memory.User) error {
 	return s.moveAside(ctx, []string{userNotesKey(u), userDamagedKey(u, timestamp)}, listOfNotes, "", unreadNotes)
 }
 
-// openedBy are the commands that go before a run is opened and behind it for the sake of the user that posted it, and
-// what the script is told of that.
+// openedBy prepares Open for the user of a post. It returns the user argument of openScript (who), the commands before
+// the script (lists), and the command after it (notes).
 func (s Users) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who string, lists []redis.Cmder,
 	notes *redis.StringCmd) {
 	switch {
@@ -355,7 +354,7 @@ func (s Users) openedBy(ctx context.Context, chat memory.Chat, run OpenRun) (who
 	return run.User.ID(), lists, redis.NewStringCmd(ctx, "get", userNotesKey(run.User))
 }
 
-// openedNotes are the notes that Open found of a run's user. What is no list of notes is set aside.
+// openedNotes returns the notes that Open read for a run's user. It sets unreadable notes aside.
 func (s Users) openedNotes(ctx context.Context, u memory.User, cmd *redis.StringCmd) ([]memory.Note, error) {
 	if cmd == nil {
 		return nil, nil
@@ -375,11 +374,11 @@ func userDamagedKey(u memory.User, timestamp string) string {
 	return memory.RedisKey{Kind: memory.KindUserNotes, Run: u.String(), DamagedAt: timestamp}.String()
 }
 
-// userChatsKey lists the chats that a user posted in, scored by the Unix ms of the user's last run there.
+// userChatsKey returns the key of the chats that a user posted in, scored by the Unix ms of the user's last run there.
 func userChatsKey(u memory.User) string { return memory.UserKey(memory.KindUserChats, u) }
 
-// listed is the command that brings a user into the tenant's list, before there is anything of the user; nil for
-// one of the default tenant.
+// listed returns the command that adds a user to the tenant's list. It runs before any data of the user is written. It
+// is nil for a user of the default tenant.
 func (s Users) listed(ctx context.Context, u memory.User) *redis.IntCmd {
 	if (u.Tenant() == memory.Tenant{}) {
 		return nil
@@ -387,7 +386,6 @@ func (s Users) listed(ctx context.Context, u memory.User) *redis.IntCmd {
 	return redis.NewIntCmd(ctx, "zadd", memory.ListKey(memory.KindUsers, u.Tenant()), s.deadline(0), u.ID())
 }
 
-// list brings a user into the tenant's list.
 func (s Users) list(ctx context.Context, u memory.User) error {
 	if cmd := s.listed(ctx, u); cmd != nil {
 		return s.redis.Process(ctx, cmd)

@@ -16,33 +16,33 @@ import (
 	"mneme/memory/redisscript"
 )
 
-// Suspensions is about runs that wait for a person or for their client. What such a run goes on from is a hash beside
-// its chat's history, with these fields:
+// Suspensions stores runs that wait for a person or for their client. The state of a waiting run is a hash next to its
+// chat's history, with these fields:
 //
 //	run    the run
 //	seq    number of its run_waiting event
 //	event  the line of that event
-//	state  what the agents go on from
-//	open   the run as it was open, see OpenRun, with the seal of its address
+//	state  state from which the agents resume
+//	open   the run's OpenRun, with the seal of its address
 //
-// The chat's meta says in waits that the hash is in force; without that the run is open, and the
-// hash is there for the case that nothing comes of its going on. Both are written under the token of the
-// chat's lease. It also keeps the list of a tenant's chats that wait, the answers in a run's record, and, in
-// the chat's meta and under its turn, which tools were approved there for good.
+// The hash is in effect while the field waits of the chat's meta is set. Without it the run is open, and the hash is a
+// fallback in case resuming fails. The token of the chat's lease fences both. Suspensions also stores the list of a
+// tenant's waiting chats and the answers in a run's record. The chat's meta holds the permanently approved tools,
+// fenced by the chat's turn.
 type Suspensions struct{ *core }
 
-// WaitsKept is how long what belongs to a waiting run outlives the last expiry.
+// WaitsKept is how long the data of a waiting run outlives the last expiry.
 const WaitsKept = 24 * time.Hour
 
-// Rest is what a chat's meta says of a run that waits.
+// Rest describes a waiting run in its chat's meta.
 type Rest struct {
 	Run   string `json:"run"`
-	Turn  int64  `json:"turn"`  // in which it stopped
-	First int64  `json:"first"` // Unix ms at which the first of its waits expires
-	Until int64  `json:"until"` // Unix ms until which all is kept that belongs to it
+	Turn  int64  `json:"turn"`  // turn in which the run stopped
+	First int64  `json:"first"` // Unix ms of the first expiry of its waits
+	Until int64  `json:"until"` // Unix ms until which its data is stored
 }
 
-// readRest is nil for what is no record of ours.
+// readRest parses a stored Rest. It returns nil for anything else.
 func readRest(record string) *Rest {
 	var rest Rest
 	if json.Unmarshal([]byte(record), &rest) != nil || rest.Run == "" {
@@ -51,17 +51,16 @@ func readRest(record string) *Rest {
 	return &rest
 }
 
-// Waiting is a run that waits, or is about to.
+// Waiting is a run that waits or is about to wait.
 type Waiting struct {
 	Rest
 	Seq   int64   // number of its run_waiting event
-	Event []byte  // the line of that
-	State []byte  // what the agents go on from, JSON
-	Open  OpenRun // the run as it was open
+	Event []byte  // line of that event
+	State []byte  // state from which the agents resume, JSON
+	Open  OpenRun // the run while it was open
 }
 
-// SaveState keeps what a run goes on from, under the token of its chat's lease. The run is open
-// as before.
+// SaveState stores the state from which a run resumes, under the token of its chat's lease. The run stays open.
 func (s Suspensions) SaveState(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	open, err := w.Open.record(s.Secret)
 	if err != nil {
@@ -72,18 +71,18 @@ func (s Suspensions) SaveState(ctx context.Context, chat memory.Chat, token stri
 	return failure(err, "keeping what run %s goes on from", w.Run)
 }
 
-// ErrStateLost says that there is nothing from which a run could go on.
+// ErrStateLost indicates that there is no state from which a run could resume.
 var ErrStateLost = errors.New("what the run goes on from is not there")
 
-// Suspend gives the turn of a chat back of which the run waits, with the state of SaveState. All that is kept
-// of the run lives as long as that.
+// Suspend releases the turn of a chat whose run waits, with the state of SaveState. All data of the run lives as long
+// as the state.
 func (s Suspensions) Suspend(ctx context.Context, chat memory.Chat, token string, w *Waiting) error {
 	rest, err := json.Marshal(w.Rest)
 	if err != nil {
 		return err
 	}
 	runs, fields := []string{w.Run}, []any{token, w.Run, rest, w.Until, "r:" + w.Run}
-	first := w.Run // the run of which these are the claims
+	first := w.Run // the run whose calls these are
 	if w.Open.First != "" {
 		first = w.Open.First
 		runs, fields = append(runs, first), append(fields, "r:"+first)
@@ -106,7 +105,7 @@ func (s Suspensions) Suspend(ctx context.Context, chat memory.Chat, token string
 	return failure(err, "suspending run %s", w.Run)
 }
 
-// rested has a chat looked after when the first of its waits expires, and lists it.
+// rested lists a chat as waiting and schedules its next check at the first expiry of its waits.
 func (s Suspensions) rested(ctx context.Context, chat memory.Chat, rest Rest) error {
 	score := float64(rest.First)
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -116,7 +115,7 @@ func (s Suspensions) rested(ctx context.Context, chat memory.Chat, rest Rest) er
 	return err
 }
 
-// Release is [Turns.Release] for the turn of a chat of which a run waits, and stays so.
+// Release is [Turns.Release] for the turn of a chat whose run continues to wait.
 func (s Suspensions) Release(ctx context.Context, chat memory.Chat, token string, rest Rest) error {
 	ok, err := s.giveBack(ctx, chat, token, "")
 	if err == nil && ok {
@@ -125,8 +124,8 @@ func (s Suspensions) Release(ctx context.Context, chat memory.Chat, token string
 	return failure(err, "giving back the turn of chat %s", chat)
 }
 
-// Reopen notes that a run which waited goes on, under the token of its chat's lease. ErrStateLost:
-// it does not wait.
+// Reopen records that a waiting run resumes, under the token of its chat's lease. It returns ErrStateLost if the run
+// does not wait.
 func (s Suspensions) Reopen(ctx context.Context, chat memory.Chat, token string, ttl time.Duration, run OpenRun) error {
 	record, err := run.record(s.Secret)
 	if err != nil {
@@ -143,18 +142,17 @@ func (s Suspensions) Reopen(ctx context.Context, chat memory.Chat, token string,
 	return failure(err, "reopening run %s", run.Run)
 }
 
-// Rest says which run of a chat waits; nil for none.
+// Rest returns the description of a chat's waiting run, nil for none.
 func (s Suspensions) Rest(ctx context.Context, chat memory.Chat) (*Rest, error) {
 	record, err := s.field(ctx, chatMeta(chat), "waits")
 	return readRest(record), failure(err, "looking whether chat %s waits", chat)
 }
 
-// Waiting gives the run of a chat that waits; nil for none. ErrStateLost: one waits, and cannot
-// go on.
+// Waiting returns the waiting run of a chat, nil for none. It returns ErrStateLost if the run cannot resume.
 func (s Suspensions) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, error) {
 	var meta *redis.StringCmd
 	var state *redis.MapStringStringCmd
-	// Between two reads by themselves the run may come to its end, which would look like a loss.
+	// The run may finish between two separate reads, which would look like a loss.
 	_, err := s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		meta, state = p.HGet(ctx, chatMeta(chat), "waits"), p.HGetAll(ctx, waitingKey(chat))
 		return nil
@@ -174,7 +172,7 @@ func (s Suspensions) Waiting(ctx context.Context, chat memory.Chat) (*Waiting, e
 	return w, nil
 }
 
-// State gives what a run goes on from, whether it waits or is open again; nil for nothing.
+// State returns the state of a waiting or reopened run, nil if there is none.
 func (s Suspensions) State(ctx context.Context, chat memory.Chat, run string) (*Waiting, error) {
 	fields, err := s.redis.HGetAll(ctx, waitingKey(chat)).Result()
 	if err != nil {
@@ -183,7 +181,7 @@ func (s Suspensions) State(ctx context.Context, chat memory.Chat, run string) (*
 	return readWaiting(run, fields, s.Secret), nil
 }
 
-// readWaiting is nil for what is not whole, or another run's.
+// readWaiting returns the state of a run. It returns nil if the state is incomplete or another run's.
 func readWaiting(run string, fields map[string]string, secret string) *Waiting {
 	w := &Waiting{Rest: Rest{Run: run}, Seq: integer(fields["seq"]), Event: []byte(fields["event"]),
 		State: []byte(fields["state"])}
@@ -195,15 +193,15 @@ func readWaiting(run string, fields map[string]string, secret string) *Waiting {
 	return w
 }
 
-// Answers is what a run's record knows of how its waits were answered, by the wait's id.
+// Answers returns the recorded answers to a run's waits, by the wait's id.
 func (s Suspensions) Answers(ctx context.Context, chat memory.Chat, run string) (map[string]string, error) {
 	text, err := s.field(ctx, recordKey(chat, run), "answers")
 	stored := map[string]string{}
-	_ = json.Unmarshal([]byte(text), &stored) // what cannot be read answers nothing
+	_ = json.Unmarshal([]byte(text), &stored) // an unreadable field has no answers
 	return stored, failure(err, "looking for the answers to run %s", run)
 }
 
-// KeepAnswers adds to what Answers gives, under the chat's turn. The record lives on until then.
+// KeepAnswers adds answers to a run's record. The record then lives until the given Unix time in ms.
 func (s Suspensions) KeepAnswers(ctx context.Context, chat memory.Chat, run string, until int64,
 	answers map[string]string) error {
 	stored, err := s.Answers(ctx, chat, run)
@@ -219,9 +217,9 @@ func (s Suspensions) KeepAnswers(ctx context.Context, chat memory.Chat, run stri
 	return failure(err, "keeping the answers to run %s", run)
 }
 
-// List gives up to limit chats of which a run waits, by the first expiry, from a cursor on
-// ("" for the start), with what they wait for. next is the cursor of what follows, "" for the
-// end. What is listed and does not wait is taken off the list.
+// List returns up to limit chats with a waiting run, by the first expiry, starting at cursor ("" for the start).
+// waiting holds their runs. next is the cursor of the next page, "" at the end. List removes entries of chats without a
+// waiting run.
 func (s Suspensions) List(ctx context.Context, tenant memory.Tenant, cursor string, limit int) (
 	chats []memory.Chat, waiting []*Waiting, next string, err error) {
 	score, member, _ := strings.Cut(cursor, " ")
@@ -231,7 +229,7 @@ func (s Suspensions) List(ctx context.Context, tenant memory.Tenant, cursor stri
 		return nil, nil, "", fmt.Errorf("%w: %.40q is no cursor of this list", memory.ErrBadName, cursor)
 	}
 	for len(chats) < limit {
-		// One more, since the one at the cursor comes again.
+		// Read more, because the entry at the cursor comes again.
 		page, err := s.redis.ZRangeByScoreWithScores(ctx, waitsKey(tenant), &redis.ZRangeBy{
 			Min: score, Max: "+inf", Count: int64(limit + 64)}).Result()
 		if err != nil {
@@ -266,8 +264,8 @@ func (s Suspensions) List(ctx context.Context, tenant memory.Tenant, cursor stri
 	return chats, waiting, "", nil
 }
 
-// ofList reads what the chats of a list wait for; nil for one that does not wait, which is taken
-// off the list.
+// ofList reads the waiting runs of listed chats. An entry is nil if its chat has no waiting run; ofList then removes
+// the chat from the list.
 func (s Suspensions) ofList(ctx context.Context, tenant memory.Tenant, page []redis.Z) ([]*Waiting, error) {
 	records, states := make([]*redis.StringCmd, len(page)), make([]*redis.SliceCmd, len(page))
 	_, err := redisscript.Pipe(ctx, s.redis, func(p redis.Pipeliner) {
@@ -304,8 +302,8 @@ func (s Suspensions) ofList(ctx context.Context, tenant memory.Tenant, page []re
 	return entries, nil
 }
 
-// forgetWaiting deletes what a waiting run goes on from, and takes its chat off the list. Where
-// the run is of a turn from a number on, it stays; 0 for any.
+// forgetWaiting deletes the state of a waiting run and removes its chat from the list. It keeps a run of the given turn
+// or later; 0 means any run.
 func (s Suspensions) forgetWaiting(ctx context.Context, chat memory.Chat, turn int64) (*Rest, error) {
 	rest, err := s.Rest(ctx, chat)
 	if err != nil || turn != 0 && (rest == nil || rest.Turn >= turn) {
@@ -319,13 +317,13 @@ func (s Suspensions) forgetWaiting(ctx context.Context, chat memory.Chat, turn i
 	return rest, err
 }
 
-// Approve adds to the tools that were approved in a chat for good, in a turn.
+// Approve adds permanently approved tools of a chat, in a turn.
 func (s Suspensions) Approve(ctx context.Context, chat memory.Chat, turn int64, tools ...string) error {
 	_, err := s.changeMembers(ctx, chat, turn, "approved", false, tools...)
 	return failure(err, "keeping an approval in chat %s", chat)
 }
 
-// Approved are the tools that were approved in a chat for good.
+// Approved returns the permanently approved tools of a chat.
 func (s Suspensions) Approved(ctx context.Context, chat memory.Chat) (tools []string, err error) {
 	tools, err = s.members(ctx, chat, "approved")
 	return tools, failure(err, "reading the approvals of chat %s", chat)
