@@ -16,34 +16,34 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// CallsFile begins the names of files of calls; an id of a run does not begin with it.
+// CallsFile is the prefix of the names of call files. No run id begins with it.
 const CallsFile = "calls-"
 
-// CallLine is a line of a file of calls: a field of the calls in Redis, or answers.
+// CallLine is a line of a call file. It holds a field of the calls in Redis, or answers.
 type CallLine struct {
 	Chat    memory.StoredChat `json:"chat"`
-	Run     string            `json:"run"` // that was granted the call, or answered
+	Run     string            `json:"run"` // run that was granted the call or received the answers
 	Field   string            `json:"field,omitempty"`
 	Value   string            `json:"value,omitempty"`
-	Seq     int64             `json:"seq,omitempty"`     // number of the run's newest event when the call was granted
-	Answers map[string]string `json:"answers,omitempty"` // by the wait's id
-	Until   int64             `json:"until,omitempty"`   // Unix ms until which the answers are kept
+	Seq     int64             `json:"seq,omitempty"`     // sequence number of the run's newest event at the grant
+	Answers map[string]string `json:"answers,omitempty"` // by wait id
+	Until   int64             `json:"until,omitempty"`   // expiry of the answers, Unix ms
 }
 
-// KnownCalls is what is known of the calls of a post's runs.
+// KnownCalls holds the known tool calls of a post's runs.
 type KnownCalls struct {
-	Fields map[string]string   `json:"fields"` // as in Redis: calls by their ids, results by redisstore.ResultOf
+	Fields map[string]string   `json:"fields"` // as in Redis: calls by id, results by redisstore.ResultOf
 	Runs   map[string]runCalls `json:"runs"`
 }
 
-// runCalls is what is known of one of the runs.
+// runCalls holds the known answers and the newest call of a run.
 type runCalls struct {
-	Answers map[string]string `json:"answers"` // to its waits, by the wait's id
-	Until   int64             `json:"until"`   // Unix ms until which they are kept
-	Called  int64             `json:"called"`  // number of its newest event when it was granted its newest call; 0 for none
+	Answers map[string]string `json:"answers"` // by wait id
+	Until   int64             `json:"until"`   // expiry of the answers, Unix ms
+	Called  int64             `json:"called"`  // sequence number of its newest event at its newest grant; 0 for none
 }
 
-// with is what two processes, or two lines, know of a run together.
+// with merges the records of two processes, or of two lines, about a run.
 func (r runCalls) with(other runCalls) runCalls {
 	answers := map[string]string{}
 	maps.Copy(answers, r.Answers)
@@ -51,8 +51,8 @@ func (r runCalls) with(other runCalls) runCalls {
 	return runCalls{answers, max(r.Until, other.Until), max(r.Called, other.Called)}
 }
 
-// NoteCall appends a line to the file of a post's calls, which it keeps for life. first is the run of the post's first
-// attempt.
+// NoteCall appends a line to the call file of a post and keeps the file for the duration life. first is the run of the
+// post's first attempt.
 func (e *EndStore) NoteCall(first string, l CallLine, life time.Duration) {
 	path := e.path(l.Chat.Chat, CallsFile+first)
 	text, err := json.Marshal(l)
@@ -70,15 +70,15 @@ func (e *EndStore) NoteCall(first string, l CallLine, life time.Duration) {
 	})
 }
 
-// Calls reads what noteCall kept. A line that is not whole, or another chat's, is passed over, and so is a call that a
-// run was granted which was taken back since, with its result.
+// Calls returns the calls that NoteCall stored. It skips incomplete lines and lines of other chats. It also leaves out
+// calls, with their results, if their run was taken back after the grant.
 func (e *EndStore) Calls(chat memory.Chat, first string) KnownCalls {
 	calls := KnownCalls{Fields: map[string]string{}, Runs: map[string]runCalls{}}
 	path := e.path(chat, CallsFile+first)
 	if e.Dir == "" || path == "" {
 		return calls
 	}
-	text, _ := os.ReadFile(path) // absent in most cases
+	text, _ := os.ReadFile(path) // most posts have no such file
 	for line := range bytes.Lines(text) {
 		var l CallLine
 		if json.Unmarshal(line, &l) != nil || l.Chat.Chat != chat {
@@ -86,7 +86,7 @@ func (e *EndStore) Calls(chat memory.Chat, first string) KnownCalls {
 		}
 		if l.Field != "" {
 			calls.Fields[l.Field] = l.Value
-			delete(calls.Fields, redisstore.ResultOf(l.Field)) // a call that has one is not granted
+			delete(calls.Fields, redisstore.ResultOf(l.Field)) // no call with a result is granted
 		}
 		calls.Runs[l.Run] = calls.Runs[l.Run].with(runCalls{l.Answers, l.Until, l.Seq})
 	}
@@ -100,7 +100,7 @@ func (e *EndStore) Calls(chat memory.Chat, first string) KnownCalls {
 	return calls
 }
 
-// Add takes what another process knows.
+// Add merges the calls known to another process into k.
 func (k KnownCalls) Add(other KnownCalls) {
 	maps.Copy(k.Fields, other.Fields)
 	for run, theirs := range other.Runs {
@@ -108,7 +108,7 @@ func (k KnownCalls) Add(other KnownCalls) {
 	}
 }
 
-// Get is GET /internal/v1/chats/{chat}/calls/{run}.
+// Get handles GET /internal/v1/chats/{chat}/calls/{run}.
 func (e *EndStore) Get(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, e.Calls(chat, c.Param("run")), nil)
 }

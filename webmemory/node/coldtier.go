@@ -19,44 +19,43 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about chats that are idle for long: each leaves Redis as one object of the cold store, and comes back
-// with the next request for it.
-
-// Cold says where chats sleep.
+// Cold configures where and when chats sleep.
 type Cold struct {
 	Store    cold.Store    // nil for none
-	IdleTime time.Duration // since their last run; 0: none falls asleep
-	// Settle is the time between the two rounds in which a chat leaves Redis; a minute. Requests that began to read before
-	// the first one have ended then.
+	IdleTime time.Duration // time after a chat's last run until it falls asleep; 0 for never
+	// Settle is the time between the two rounds in which a chat leaves Redis; 1 min. Requests that began to read before
+	// the first round have ended by then.
 	Settle time.Duration
 }
 
-// ColdTier has chats fall asleep, and wakes them. Each step is made under the chat's lease, and fenced by its turn. The
-// order is always: the object, the list of those that sleep, the keys of Redis, the list of those that are awake; a
-// kill in between leaves the chat in both lists, and whole in one place or the other. What is taken away of a chat
-// is taken out of the store first, as a mark there says from then on.
+// ColdTier moves idle chats from Redis to the cold store and wakes them. A sleeping chat is one object of the store.
+// The next request for the chat brings it back.
+//
+// Each step runs under the chat's lease and is fenced by its turn. The order is always: the object, the list of
+// sleeping chats, the keys of Redis, the list of awake chats. If a kill interrupts the steps, the chat is in both
+// lists, and complete in Redis or in the store. A removal first leaves a mark in the store and deletes the object.
 type ColdTier struct {
 	*Core
 	Watch    *StoreWatch
-	sweeping sync.Mutex // one sweep at a time
-	listed   time.Time  // guarded by sweeping: when the objects were listed last
+	sweeping sync.Mutex // serializes sweeps
+	listed   time.Time  // guarded by sweeping: time of the last listing of the objects
 }
 
-// Bounds of one sweep, and how many chats are woken or read at once.
+// Limits of one sweep. coldAtOnce is the maximum number of chats that are woken or read concurrently.
 const (
-	sweepCount  = 256 // chats of each tenant
+	sweepCount  = 256 // chats per tenant
 	sweepTime   = 30 * time.Second
 	coldAtOnce  = 8
-	freshlyUsed = 24 * time.Hour // a chat that was only read falls asleep again so much later
+	freshlyUsed = 24 * time.Hour // delay until a chat that was only read falls asleep again
 )
 
-// Unread reports whether an error concerns a single chat: its stored copy is damaged or cannot be read.
+// Unread reports whether an error concerns a single chat whose stored copy is damaged or unreadable.
 func Unread(err error) bool {
 	return errors.Is(err, memory.ErrDamaged) || errors.Is(err, problem.ErrAsleep)
 }
 
-// Awake returns a handler that wakes the chat of its path first. A chat with an object that cannot be read can still be
-// erased.
+// Awake returns a handler that wakes the chat of the request path and then calls answer. A chat with an unreadable
+// object can still be erased.
 func (s *ColdTier) Awake(answer func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		if chat, err := problem.ChatOf(c); err == nil {
@@ -70,14 +69,14 @@ func (s *ColdTier) Awake(answer func(*gin.Context) error) func(*gin.Context) err
 	}
 }
 
-// Wake brings a chat back if it sleeps.
+// Wake restores a chat to Redis if it sleeps.
 func (s *ColdTier) Wake(ctx context.Context, chat memory.Chat) error {
 	if s.Cfg.Cold.Store == nil {
 		return nil
 	}
 	states, err := s.Store.Cold.Look(ctx, chat)
 	if err != nil {
-		// While Redis is away, what is cached is shown.
+		// While Redis is unavailable, the cached copy is shown.
 		if s.Cache.Peek(memory.ChatKey(chat)) != nil {
 			err = nil
 		}
@@ -86,8 +85,8 @@ func (s *ColdTier) Wake(ctx context.Context, chat memory.Chat) error {
 	return s.wakeOne(ctx, chat, states[0])
 }
 
-// Slept says whether a chat of which the lease was just taken slept: it fell asleep after its request looked, and
-// before that had the lease. It is awake then, and the lease is to be taken once more, with all that the chat has.
+// Slept reports whether a chat whose lease was just taken was asleep, and wakes it. The chat fell asleep between the
+// request's check and the lease. If Slept returns true, the caller takes the lease again to get the chat's state.
 func (s *ColdTier) Slept(ctx context.Context, chat memory.Chat, turn redisstore.Turn) (bool, error) {
 	if s.Cfg.Cold.Store == nil {
 		return false, nil
@@ -100,19 +99,19 @@ func (s *ColdTier) Slept(ctx context.Context, chat memory.Chat, turn redisstore.
 	return err == nil, err
 }
 
-// maySleep reports whether a chat sleeps, or may do so because Redis has no list of sleeping chats. After a loss of
-// Redis, a process may have written an older copy of a sleeping chat back before the objects are listed.
+// maySleep reports whether a chat sleeps, or may sleep because Redis has no list of sleeping chats. A chat with keys in
+// Redis may sleep too. After a loss of Redis, a process may have written back an older copy before the objects are
+// listed.
 func (s *ColdTier) maySleep(state redisstore.Sleep) bool {
 	return state.Asleep || !state.Listed && state.Note == 0 && s.Cfg.Cold.IdleTime > 0
 }
 
-// wakeOne wakes a chat that was found to sleep, or of which nothing is known. While another process holds the chat's
-// lease, as to wake it or to have it fall asleep, it waits.
+// wakeOne wakes a chat that sleeps or whose state is unknown. It waits while another process holds the chat's lease.
 func (s *ColdTier) wakeOne(ctx context.Context, chat memory.Chat, state redisstore.Sleep) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer cancel()
 	for s.maySleep(state) {
-		if !state.Asleep { // most such chats are new, and a lease would leave something of each
+		if !state.Asleep { // most such chats are new, and a lease would leave a key for each
 			_, err := s.Cfg.Cold.Store.Get(ctx, cold.Name(cold.Chats, chat))
 			if errors.Is(err, cold.ErrNone) {
 				return nil
@@ -150,8 +149,8 @@ func (s *ColdTier) wakeOne(ctx context.Context, chat memory.Chat, state redissto
 	return nil
 }
 
-// withLease does something under a chat's lease, which nothing is written into the chat's histories for. The error is a
-// HeldError if another process has it.
+// withLease runs do under a chat's lease. do appends nothing to the chat's histories. The error is a
+// redisstore.HeldError if another process holds the lease.
 func (s *ColdTier) withLease(ctx context.Context, chat memory.Chat, do func(redisstore.Turn, string) error) error {
 	token, turns := s.Token(), s.Store.Turns
 	turn, err := turns.Take(ctx, chat, token, rand.Text(), s.Cfg.Lease)
@@ -170,8 +169,9 @@ func (s *ColdTier) withLease(ctx context.Context, chat memory.Chat, do func(redi
 	return err
 }
 
-// thaw brings a chat back under its lease. An object from before something of the chat was taken away goes, and brings
-// nothing back. That there is none must follow from that, too.
+// thaw restores a chat under its lease. If something was removed from the chat after the object was written, thaw
+// deletes the object and restores nothing. A missing object is an error unless a removal or an earlier wake explains
+// it.
 func (s *ColdTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.Turn, state redisstore.Sleep) error {
 	store := s.Cfg.Cold.Store
 	o, err := cold.Take(ctx, store, chat)
@@ -212,8 +212,8 @@ func (s *ColdTier) thaw(ctx context.Context, chat memory.Chat, turn redisstore.T
 	return err
 }
 
-// Frozen returns chats that sleep, as their objects hold them, and wakes none. It does not return awake and erased
-// chats. unread are chats with objects that cannot be read.
+// Frozen returns the sleeping chats among chats, as their objects hold them. It wakes only chats of unknown state with
+// keys in Redis. Awake and erased chats are left out. unread lists the chats whose objects cannot be read.
 func (s *ColdTier) Frozen(ctx context.Context, chats ...memory.Chat) (byChat map[memory.Chat]redisstore.Frozen,
 	unread []memory.Chat, err error) {
 	byChat = map[memory.Chat]redisstore.Frozen{}
@@ -249,11 +249,11 @@ func (s *ColdTier) Frozen(ctx context.Context, chats ...memory.Chat) (byChat map
 			})
 		}
 	}
-	_ = reading.Wait() // no function returns an error
+	_ = reading.Wait() // the functions return no errors
 	return byChat, unread, context.Cause(ctx)
 }
 
-// read returns a sleeping chat as its object holds it. The chat is absent if it woke, or was erased later.
+// read returns a sleeping chat as its object holds it. ok is false if the chat woke or was erased.
 func (s *ColdTier) read(ctx context.Context, chat memory.Chat, state redisstore.Sleep) (f redisstore.Frozen, ok bool,
 	err error) {
 	o, err := cold.Take(ctx, s.Cfg.Cold.Store, chat)
@@ -280,8 +280,8 @@ func (s *ColdTier) read(ctx context.Context, chat memory.Chat, state redisstore.
 	return f, ok, err
 }
 
-// failed counts and logs that something of a chat could not be done. What does not come from Redis, and says of no
-// object that it is damaged, is problem.ErrAsleep.
+// failed counts and logs a failure to move a chat into or out of the cold store, and returns the error. It wraps errors
+// other than memory.ErrDamaged and memory.ErrUnavailable in problem.ErrAsleep.
 func (s *ColdTier) failed(err error, chat memory.Chat) error {
 	s.Metrics.cold.WithLabelValues(coldFailed).Inc()
 	s.Telemetry.Often.Error().Err(err).Str("chat",
@@ -292,7 +292,7 @@ func (s *ColdTier) failed(err error, chat memory.Chat) error {
 	return fmt.Errorf("%w: %w", problem.ErrAsleep, err)
 }
 
-// skip logs the error of one chat of a sweep, which continues with the next. A chat in use is no error.
+// skip logs the error of one chat of a sweep. A chat in use is not an error.
 func (s *ColdTier) skip(ctx context.Context, chat memory.Chat, err error) {
 	_, busy := errors.AsType[*redisstore.HeldError](err)
 	if err != nil && ctx.Err() == nil && !busy && !errors.Is(err, memory.ErrMoved) {
@@ -304,7 +304,7 @@ func (s *ColdTier) skip(ctx context.Context, chat memory.Chat, err error) {
 func (s *ColdTier) ForgetCopy(ctx context.Context, chat memory.Chat) error {
 	for {
 		_, err := s.Forget(ctx, chat, 0, false)
-		if !errors.Is(err, memory.ErrMoved) { // else another turn began meanwhile
+		if !errors.Is(err, memory.ErrMoved) { // otherwise another turn has begun
 			return err
 		}
 		if err := Pause(ctx, Jitter(10*time.Millisecond)); err != nil {
@@ -313,8 +313,8 @@ func (s *ColdTier) ForgetCopy(ctx context.Context, chat memory.Chat) error {
 	}
 }
 
-// ForgetCut deletes the object of a chat after another program has deleted or rewritten one of its histories. If Redis
-// lost data lately, the history may be a part of that, so the object stays.
+// ForgetCut deletes the object of a chat after another program deleted or rewrote one of its histories. If Redis lost
+// data recently, the change may be a part of that loss, so the object stays.
 func (s *ColdTier) ForgetCut(chat memory.Chat) {
 	if s.Watch.Losses.Noticed(HalfErased) {
 		return
@@ -326,10 +326,11 @@ func (s *ColdTier) ForgetCut(chat memory.Chat) {
 	}
 }
 
-// Forget deletes the object of a chat before a removal in a turn (0: without one), and returns the object's name if
-// there was one. It does not ask the store about a chat that never slept, as its meta and the list show. Unless the
-// whole chat is erased, it waits until Redis has the chat on its disk: otherwise the loss of Redis's last writes would
-// take the only copy.
+// Forget deletes the object of a chat before a removal in turn; 0 is a removal without a turn. It returns the object's
+// name if there was one. It sends no request to the store if the meta and the list show that the chat never slept.
+//
+// Unless erasing is set for an erasure of the whole chat, Forget first waits until Redis has saved the chat to disk.
+// Otherwise a loss of Redis's last writes would destroy the only copy.
 func (s *ColdTier) Forget(ctx context.Context, chat memory.Chat, turn int64, erasing bool) (names []string, err error) {
 	if s.Cfg.Cold.Store == nil {
 		return nil, nil
@@ -339,7 +340,7 @@ func (s *ColdTier) Forget(ctx context.Context, chat memory.Chat, turn int64, era
 		return nil, err
 	}
 	state := states[0]
-	if turn == 0 { // an object that is being written now has none after it
+	if turn == 0 { // no object that is being written now has a later turn
 		turn = max(time.Now().UnixMilli(), state.Turn)
 	}
 	if state.Asleep || state.Note != 0 {
@@ -367,11 +368,11 @@ func (s *ColdTier) Forget(ctx context.Context, chat memory.Chat, turn int64, era
 	return names, err
 }
 
-// saveWait bounds how long a request waits until Redis has a chat on its disk that just woke.
+// saveWait is how long a request waits until Redis has saved a newly woken chat to disk.
 const saveWait = 20 * time.Second
 
-// untilSaved waits until Redis has all writes before a time on its disk. If Redis has no disk or refuses INFO, untilSaved
-// waits as long as an append-only file would need.
+// untilSaved waits until Redis has saved all writes before cutoff to disk. If Redis has no disk or refuses INFO,
+// untilSaved waits as long as an append-only file would need.
 func (s *ColdTier) untilSaved(ctx context.Context, cutoff time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, saveWait)
 	defer cancel()
@@ -380,7 +381,7 @@ func (s *ColdTier) untilSaved(ctx context.Context, cutoff time.Time) error {
 		if err != nil || until.After(cutoff) || !hasDisk && time.Since(cutoff) > redisstore.SyncTime {
 			return err
 		}
-		if late := time.Since(cutoff) > 5*time.Second; hasDisk && late && !requested { // it has no append-only file
+		if late := time.Since(cutoff) > 5*time.Second; hasDisk && late && !requested { // Redis has no append-only file
 			requested = true
 			if err := s.Store.Server.Save(ctx); err != nil {
 				s.Log.Debug().Err(err).Msg("Redis does not save on request")
@@ -392,7 +393,7 @@ func (s *ColdTier) untilSaved(ctx context.Context, cutoff time.Time) error {
 	}
 }
 
-// deleteCopies deletes the objects of chats that woke once Redis has the chats on its disk.
+// deleteCopies deletes the objects of woken chats after Redis has saved these chats to disk.
 func (s *ColdTier) deleteCopies(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
@@ -418,7 +419,7 @@ func (s *ColdTier) deleteCopies(ctx context.Context) error {
 				return err
 			}
 			state := states[0]
-			if !state.Asleep && state.Note > 0 { // else the object is the chat, or deleted
+			if !state.Asleep && state.Note > 0 { // otherwise the object is the only copy, or was deleted
 				if err := s.Cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat)); err != nil {
 					return err
 				}
@@ -433,8 +434,8 @@ func (s *ColdTier) deleteCopies(ctx context.Context) error {
 	return nil
 }
 
-// Sweep deletes the objects of chats that woke, lists the objects of the store if that is due, and has some idle chats
-// fall asleep.
+// Sweep deletes the objects of woken chats, lists the objects of the store if necessary, and puts some idle chats to
+// sleep.
 func (s *ColdTier) Sweep() {
 	_, absent := s.Cfg.Cold.Store.(cold.Absent)
 	if s.Cfg.Cold.Store == nil || absent || !s.sweeping.TryLock() {
@@ -491,14 +492,14 @@ func (s *ColdTier) sweepOf(ctx context.Context, tenant memory.Tenant) error {
 	return stepping.Wait()
 }
 
-// step has an idle chat take the next step to sleep.
+// step performs the next step of putting an idle chat to sleep.
 func (s *ColdTier) step(ctx context.Context, chat memory.Chat, used int64, state redisstore.Sleep) error {
 	now := time.Now().UnixMilli()
 	switch {
 	case !state.Asleep && state.Turn != state.Note && now-state.Turn < min(s.Cfg.Cold.IdleTime,
 		freshlyUsed).Milliseconds():
-		return nil // another hand than the sweeper's has held its lease
-	case state.Asleep && state.Turn != 0 && state.Note <= 0: // a sweeper was killed, or Redis has lost a part
+		return nil // the newest lease is recent and was not a sweeper's
+	case state.Asleep && state.Turn != 0 && state.Note <= 0: // a sweeper was killed, or Redis lost a part of the chat
 		return s.wakeOne(ctx, chat, state)
 	case state.Asleep && now-state.Note < s.Cfg.Cold.Settle.Milliseconds():
 		return nil
@@ -516,7 +517,7 @@ func (s *ColdTier) step(ctx context.Context, chat memory.Chat, used int64, state
 	})
 }
 
-// putAway is the first round: the chat becomes an object, and stays in Redis.
+// putAway is the first round. It stores the chat as an object. The chat also stays in Redis.
 func (s *ColdTier) putAway(ctx context.Context, chat memory.Chat, used, turn int64, token string) error {
 	setAsides, err := s.Store.Rewinds.List(ctx, chat)
 	if err != nil || len(setAsides) > 0 {
@@ -547,7 +548,7 @@ func (s *ColdTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 		return err
 	}
 	if ok, err := s.Store.Cold.Holds(ctx, chat, token); err != nil || !ok {
-		// This process was paused, and something may have been taken away meanwhile.
+		// This process was paused and lost the lease. A removal may have happened meanwhile.
 		forgotten, unknown := cold.Forgotten(ctx, s.Cfg.Cold.Store, chat)
 		if unknown == nil && forgotten > turn {
 			unknown = s.Cfg.Cold.Store.Delete(ctx, cold.Name(cold.Chats, chat))
@@ -557,8 +558,8 @@ func (s *ColdTier) putAway(ctx context.Context, chat memory.Chat, used, turn int
 	return s.Store.Cold.FallAsleep(ctx, chat, used)
 }
 
-// leave is the second round: what is still as the object has it goes. left says that all is gone but the entry in the
-// list.
+// leave is the second round. It removes the chat from Redis if the object still matches it. With entryOnly, it removes
+// only the entry in the list of awake chats.
 func (s *ColdTier) leave(ctx context.Context, chat memory.Chat, used, turn int64, token string, entryOnly bool) error {
 	tier, keys := s.Store.Cold, []cold.Key(nil)
 	if !entryOnly {
@@ -580,7 +581,7 @@ func (s *ColdTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 			return err
 		}
 		if unusable || !fit || !redisstore.SameKeys(chat, keys, o.Keys) {
-			return tier.WakeUp(ctx, chat, used, true) // it begins again another time
+			return tier.WakeUp(ctx, chat, used, true) // a later sweep starts again
 		}
 		if err := tier.Note(ctx, chat, turn, -turn); err != nil {
 			return err
@@ -598,8 +599,8 @@ func (s *ColdTier) leave(ctx context.Context, chat memory.Chat, used, turn int64
 	return tier.UnlistAwake(ctx, chat, token, used)
 }
 
-// list brings all objects of the store into the lists of those that sleep, when Redis does not say that they are, or
-// may have lost some since.
+// list adds all objects of the store to the lists of sleeping chats. It does so if Redis has no record of a complete
+// listing, or may have lost entries since.
 func (s *ColdTier) list(ctx context.Context) error {
 	lossTime := s.Watch.Losses.Newest()
 	states, err := s.Store.Cold.Look(ctx, memory.AnyChat)
@@ -617,7 +618,7 @@ func (s *ColdTier) list(ctx context.Context) error {
 			return nil
 		}
 		states, err := s.Store.Cold.Look(ctx, chat)
-		if err != nil || states[0].Note != 0 { // it is awake, or falls asleep
+		if err != nil || states[0].Note != 0 { // the chat is awake or falling asleep
 			return err
 		}
 		return s.Store.Cold.FallAsleep(ctx, chat, changed.Add(-s.Cfg.Cold.IdleTime).UnixMilli())
@@ -631,7 +632,7 @@ func (s *ColdTier) list(ctx context.Context) error {
 	return err
 }
 
-// Cards are what objects say of chats that sleep; an object that cannot be read says nothing.
+// Cards returns the cards in the objects of sleeping chats. The card of an unreadable object is empty.
 func (s *ColdTier) Cards(ctx context.Context, chats []memory.Chat) []cold.Card {
 	cards := make([]cold.Card, len(chats))
 	var reading errgroup.Group
@@ -642,12 +643,12 @@ func (s *ColdTier) Cards(ctx context.Context, chats []memory.Chat) []cold.Card {
 			if err != nil && ctx.Err() == nil {
 				_ = s.failed(err, chat)
 			}
-			if o.Turn > s.Follower.File.HistoryTurn(memory.ChatKey(chat)) { // else it was erased since
+			if o.Turn > s.Follower.File.HistoryTurn(memory.ChatKey(chat)) { // otherwise the chat was erased later
 				cards[i] = o.Card
 			}
 			return nil
 		})
 	}
-	_ = reading.Wait() // it says nothing
+	_ = reading.Wait() // the functions return no errors
 	return cards
 }

@@ -7,15 +7,14 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// Conversations are those that the gateway has of chats used here. Each lease carries the
-// chat's: should Redis lose which one that is, it is offered again, with the thinking that
-// the gateway kept; and an erasure reaches all of them.
+// Conversations records the gateway's conversations of chats that were used in this process. If Redis loses which one a
+// chat has, the chat's lease offers it again, with the thinking that the gateway stored. An erasure covers all of them.
 type Conversations struct {
 	mu    sync.Mutex
-	Turns map[memory.Chat]map[string]int64 // guarded by mu: the newest turn of each, by its id
+	Turns map[memory.Chat]map[string]int64 // guarded by mu: newest turn of each conversation, by chat and id
 }
 
-// Note takes note of a chat's conversation, and of the lease's number.
+// Note records the conversation of a chat and the turn of its lease.
 func (c *Conversations) Note(chat memory.Chat, id string, turn int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +25,7 @@ func (c *Conversations) Note(chat memory.Chat, id string, turn int64) {
 	c.Turns[chat][id] = max(c.Turns[chat][id], turn)
 }
 
-// Newest is the chat's last one, "" if none is known.
+// Newest returns the id of the chat's most recently used conversation, "" if none is known.
 func (c *Conversations) Newest(chat memory.Chat) (id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,9 +37,8 @@ func (c *Conversations) Newest(chat memory.Chat) (id string) {
 	return id
 }
 
-// Erased says whether a lease carries a conversation that was erased since it was last
-// used here: this process had not heard of the erasure, and has offered it again to a
-// Redis that had lost it.
+// Erased reports whether a lease carries a conversation that was erased after its last use in this process. This
+// process missed the erasure and offered the conversation again to a Redis that had lost it.
 func (c *Conversations) Erased(chat memory.Chat, turn redisstore.Turn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +46,7 @@ func (c *Conversations) Erased(chat memory.Chat, turn redisstore.Turn) bool {
 	return ok && newest <= turn.ErasedIn()
 }
 
-// until are the conversations of a chat that were not used after a number.
+// until returns the conversations of a chat that were not used after turn.
 func (c *Conversations) until(chat memory.Chat, turn int64) (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

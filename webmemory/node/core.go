@@ -24,8 +24,8 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// ZoneOf returns the time zone of a request: the given one, or its user's. No request fails because the zone cannot be
-// read.
+// ZoneOf returns zone, or the user's time zone if zone is empty. It ignores read errors, so no request fails because of
+// the zone.
 func ZoneOf(ctx context.Context, s *Core, zone string, u memory.User) string {
 	if zone == "" && !u.IsZero() {
 		zone, _ = s.Store.Users.Zone(ctx, u)
@@ -33,9 +33,9 @@ func ZoneOf(ctx context.Context, s *Core, zone string, u memory.User) string {
 	return zone
 }
 
-// Core is what all parts of the service share: the settings, the memory and its copies, the apiserver, metrics, logs,
-// and helpers that more than one part calls. Of its own it writes the audit log, notes what was taken
-// away, and erases at the gateway what was said of a chat. With its context life ends what the service does by itself.
+// Core holds what all parts of the service share: settings, the memory and its copies, the apiserver's client, metrics,
+// logs, and common helpers. It also writes the audit log, records tombstones, and erases chats' conversations at the
+// gateway. Background work of the service ends with Life.
 type Core struct {
 	Cfg           Config
 	Store         *redisstore.Store
@@ -47,17 +47,17 @@ type Core struct {
 	EndStore      *EndStore
 	Telemetry     *telemetry.Service
 	Metrics       *Metrics
-	Searches      *fair.Places // and lists of keys, which cost as much
-	Work          *fair.Places // changes of the memory, and transcripts
+	Searches      *fair.Places // slots of searches, and of lists of keys, which cost as much
+	Work          *fair.Places // slots of memory changes and transcripts
 	Follower      Follower
 	Conversations Conversations
 	Tier          *ColdTier
 
-	Life    context.Context // of runs and of the janitor
-	Workers sync.WaitGroup  // one per run, and the janitor and the health check
+	Life    context.Context // context of runs and of the janitor
+	Workers sync.WaitGroup  // one per run, plus the janitor and the health check
 }
 
-// RetryInBackground goes on trying what Redis did not take, until it does.
+// RetryInBackground calls try until it no longer returns memory.ErrUnavailable, or until the service ends.
 func (s *Core) RetryInBackground(try func(context.Context) error) {
 	s.Workers.Go(func() {
 		for Pause(s.Life, Jitter(RetryEvery)) == nil {
@@ -71,33 +71,33 @@ func (s *Core) RetryInBackground(try func(context.Context) error) {
 	})
 }
 
-// Token makes the token of a lease that this process takes.
+// Token returns the token of a new lease of this process.
 func (s *Core) Token() string { return redisstore.Token(s.Spool.Name(), rand.Text()) }
 
-// IsDead says whether the process that made a token is proven dead, here where its disk
-// can be read.
+// IsDead reports whether the process that made a token is proven dead, which takes access to its disk.
 func (s *Core) IsDead(token string) bool { return s.Spool.Dead(redisstore.HolderOf(token)) }
 
-// Adopt takes the spools of processes that died on this disk.
+// Adopt takes over the spools of processes that died on this disk.
 func (s *Core) Adopt() {
 	if err := s.Spool.Adopt(); err != nil {
 		s.Telemetry.Often.Warn().Err(err).Msg("the spools of dead processes were not looked for")
 	}
 }
 
-// RedactedSince says whether something of a chat was redacted, as far as is known here, after a turn: what was
-// kept of a run of that turn is gone, and must not be written back.
+// RedactedSince reports whether this disk knows of a redaction in a chat after turn. If so, data of a run of that turn
+// must not be written back.
 func (s *Core) RedactedSince(chat memory.Chat, turn int64) bool {
 	return slices.ContainsFunc(s.Follower.File.Redactions(chat), func(r erasures.Redacted) bool { return r.Turn > turn })
 }
 
-// RewoundSince says whether a run of a turn was taken back later on.
+// RewoundSince reports whether run was taken back after turn.
 func (s *Core) RewoundSince(chat memory.Chat, run string, turn int64) bool {
 	run = strings.TrimSuffix(run, memory.ClosingSuffix)
 	return s.Follower.File.Turn(erasures.Rewound(chat, run)) > turn
 }
 
-// NotErased refuses a run that was erased or taken back, and that Redis has come back with.
+// NotErased returns problem.ErrLostRun for a run that was erased, redacted or taken back. Redis has such a run only
+// after it lost the removal.
 func (s *Core) NotErased(chat memory.Chat, rest *redisstore.Rest) error {
 	if rest.Turn < s.Follower.File.HistoryTurn(memory.ChatKey(chat)) || s.RedactedSince(chat, rest.Turn) ||
 		s.RewoundSince(chat, rest.Run, rest.Turn) {
@@ -106,7 +106,7 @@ func (s *Core) NotErased(chat memory.Chat, rest *redisstore.Rest) error {
 	return nil
 }
 
-// RedactedCopy is a copy without the text of redactions that it does not follow.
+// RedactedCopy returns h with all redactions newer than h applied.
 func (s *Core) RedactedCopy(h *memory.History) (*memory.History, error) {
 	var err error
 	for _, r := range s.Follower.File.Redactions(h.Key().Chat()) {
@@ -117,9 +117,8 @@ func (s *Core) RedactedCopy(h *memory.History) (*memory.History, error) {
 	return h, err
 }
 
-// NoteCut keeps on disk that an operator deleted or rewrote a history by hand, with the
-// fencing token under which that was found, and tells the other processes
-// (followHandCuts).
+// NoteCut records on disk that an operator deleted or rewrote a history by hand, with the fencing token of the
+// discovery. It also notifies the other processes through Redis (followHandCuts in package erase).
 func (s *Core) NoteCut(key memory.Key, turn int64) {
 	err := s.Cfg.Cuts.Add(map[string]int64{key.String(): turn})
 	if err != nil {
@@ -134,7 +133,7 @@ func (s *Core) NoteCut(key memory.Key, turn int64) {
 	}
 }
 
-// NoteAll stores tombstones in Redis, a thousand at a time.
+// NoteAll stores tombstones in Redis, 1000 per call.
 func (s *Core) NoteAll(ctx context.Context, turn int64, names []string) error {
 	for chunk := range slices.Chunk(names, 1000) {
 		if err := s.Store.Erasures.Note(ctx, turn, chunk...); err != nil {
@@ -144,8 +143,8 @@ func (s *Core) NoteAll(ctx context.Context, turn int64, names []string) error {
 	return nil
 }
 
-// EraseConversations erases at the gateway what a chat said up to a number, as far as this
-// process knows the chat's conversations.
+// EraseConversations erases the conversations of a chat at the gateway that were not used after turn. It erases only
+// conversations that this process knows.
 func (s *Core) EraseConversations(ctx context.Context, chat memory.Chat, turn int64) error {
 	c := &s.Conversations
 	ids := c.until(chat, turn)
@@ -167,8 +166,8 @@ func (s *Core) EraseConversations(ctx context.Context, chat memory.Chat, turn in
 	return nil
 }
 
-// EraseOffered erases such a conversation at the gateway (conversations.erased), and takes
-// it away from the chat while its lease is held.
+// EraseOffered erases the conversations that Conversations.Erased reports, and removes the chat's conversation from
+// Redis. The caller holds the chat's lease.
 func (s *Core) EraseOffered(ctx context.Context, chat memory.Chat, turn redisstore.Turn) error {
 	if err := s.EraseConversations(ctx, chat, turn.ErasedIn()); err != nil {
 		return err
@@ -176,7 +175,7 @@ func (s *Core) EraseOffered(ctx context.Context, chat memory.Chat, turn redissto
 	return s.Store.Turns.DropConversation(ctx, chat)
 }
 
-// LoadEach loads histories without a turn, in one round trip if all are readable. A damaged history is nil.
+// LoadEach loads histories without a turn, in one round trip if none is damaged. A damaged history is nil.
 func (s *Core) LoadEach(ctx context.Context, keys ...memory.Key) ([]*memory.History, error) {
 	copies := make([]*memory.History, len(keys))
 	for i, key := range keys {
@@ -208,14 +207,15 @@ func (s *Core) CountMessages(ctx context.Context, key memory.Key) (int, error) {
 	return loaded[0].Len(), nil
 }
 
-// HasRun says whether the apiserver refused a run since it has one with this id: the
-// post is a repetition of one with a record that Redis has lost.
+// HasRun reports whether the apiserver refused a run because a run with the same id exists. The post then repeats a
+// post whose record Redis lost.
 func HasRun(err error) bool {
 	p, ok := errors.AsType[*api.Problem](err)
 	return ok && p.Code == api.RunConflict
 }
 
-// Unreachable is a failure to reach the apiserver in a client's words.
+// Unreachable returns an API problem for a failure to reach the apiserver. It returns cancellations, run conflicts and
+// problems with status 400, 413 or 503 unchanged.
 func Unreachable(err error) error {
 	if p, ok := errors.AsType[*api.Problem](err); ok && (p.Status == http.StatusServiceUnavailable ||
 		p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge || HasRun(err)) {

@@ -22,58 +22,57 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// IsRunID says whether a text looks like what runID makes: 26 characters of base32.
+// IsRunID reports whether s has the form of a run id: 26 characters of base32.
 func IsRunID(s string) bool {
 	return len(s) == 26 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// Bounds of what is kept of ended runs on disk: it is for the time in which a failover
-// is noticed and a process restarted.
+// Limits of the files of ended runs. The files cover the time until a failover is noticed and a process is restarted.
 const (
 	EndsLife    = 15 * time.Minute
 	endsBytes   = 256 << 20
-	endMaxBytes = 16 << 20 // of one run
+	endMaxBytes = 16 << 20 // per run
 )
 
-// EndStore keeps the events of runs that ended or were suspended here on disk, for when Redis loses them:
+// EndStore stores the events of runs that ended or were suspended in this process on disk, in case Redis loses them:
 //
 //	<dir>/<escaped chat>/<run>         a line of JSON about the run, then a line per event
-//	<dir>/<escaped chat>/calls-<run>   a CallLine for each call of a tool outside that a post's runs were granted, each
+//	<dir>/<escaped chat>/calls-<run>   a CallLine for each external tool call that a post's runs were granted, each
 //	                                   result, and each answer to their waits; run is that of the first attempt
 //
-// Processes of one data folder share them, and find those of the dead. The files
-// survive the death of the process, not a power loss. Safe for concurrent use.
+// Processes with the same data folder share the files, including files of dead processes. The files survive the death
+// of the process, but not a power loss. EndStore is safe for concurrent use.
 type EndStore struct {
-	Dir string // "" keeps nothing
+	Dir string // "" stores nothing
 	Log zerolog.Logger
-	// TakenBack says whether a run of a turn was taken back since.
+	// TakenBack reports whether run was taken back after turn.
 	TakenBack func(chat memory.Chat, run string, turn int64) bool
 
 	mu     sync.Mutex
-	bytes  int64 // guarded by mu: about what the files take
-	failed bool  // guarded by mu
+	bytes  int64 // guarded by mu: approximate size of the files
+	failed bool  // guarded by mu: the last write failed
 }
 
-// EndHead is the first line of a file.
+// EndHead is the first line of a run's file.
 type EndHead struct {
 	V    int               `json:"v"` // 1
 	Chat memory.StoredChat `json:"chat"`
 	Run  string            `json:"run"`
-	Turn int64             `json:"turn"` // in which it ended
+	Turn int64             `json:"turn"` // turn in which the run ended
 	Body string            `json:"body"` // hash of the post
-	// Conversation is the gateway's of that time.
+	// Conversation is the gateway's conversation at that time.
 	Conversation string `json:"conversation,omitempty"`
-	// Unkeyed: no post can repeat it.
+	// Unkeyed means that no post can repeat the run's post, because it has no idempotency key.
 	Unkeyed bool `json:"unkeyed,omitempty"`
-	// First is the run of the first attempt at the post, if this is another one.
+	// First is the run of the post's first attempt, if this run is a later attempt.
 	First string `json:"first,omitempty"`
-	// Events is the URL of the run's events at the apiserver that has it.
+	// Events is the URL of the run's events at its apiserver.
 	Events string `json:"events,omitempty"`
-	// Waiting is what the run goes on from, if it is suspended; nil for one that ended.
+	// Waiting is the state from which a suspended run resumes; nil for an ended run.
 	Waiting *redisstore.Waiting `json:"waiting,omitempty"`
 }
 
-// folder is a chat's. A name that would be too long for a file is hashed.
+// folder returns the folder of a chat. A name that is too long for a file is hashed.
 func (e *EndStore) folder(chat memory.Chat) string {
 	name := "c-" + escaped(chat)
 	if len(name) > 200 {
@@ -82,7 +81,7 @@ func (e *EndStore) folder(chat memory.Chat) string {
 	return filepath.Join(e.Dir, name)
 }
 
-// path is the file of a run; empty for what is no id of a run.
+// path returns the file of a run, or "" if run cannot be a run id.
 func (e *EndStore) path(chat memory.Chat, run string) string {
 	if run == "" || strings.ContainsAny(run, "./\\\x00") {
 		return ""
@@ -90,8 +89,8 @@ func (e *EndStore) path(chat memory.Chat, run string) string {
 	return filepath.Join(e.folder(chat), run)
 }
 
-// Keep writes a run's events. Those of one that waits, and its calls, last until its waits have expired. What cannot be
-// kept is only missed if Redis loses the run too, so a failure is reported once.
+// Keep stores a run's events. Files of a suspended run, and of its calls, last until its waits have expired. The files
+// matter only if Redis loses the run too, so repeated failures are logged once.
 func (e *EndStore) Keep(head EndHead, lines [][]byte) {
 	path := e.path(head.Chat.Chat, head.Run)
 	if e.Dir == "" || path == "" {
@@ -114,20 +113,20 @@ func (e *EndStore) Keep(head EndHead, lines [][]byte) {
 		if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 			return err
 		}
-		if head.Waiting != nil { // from when on its age is counted
+		if head.Waiting != nil { // the file's age counts from here
 			until := time.UnixMilli(head.Waiting.Until)
 			if err := os.Chtimes(path+".new", until, until); err != nil {
 				return err
 			}
 			calls := e.path(head.Chat.Chat, CallsFile+cmp.Or(head.First, head.Run))
-			_ = os.Chtimes(calls, until, until) // of a run that was granted none there is no such file
+			_ = os.Chtimes(calls, until, until) // most posts have no such file
 		}
 		return os.Rename(path+".new", path)
 	})
 }
 
-// put writes something of so many bytes into a chat's folder, which is there in most cases; a sweep may remove an empty
-// one at any time.
+// put calls write, which adds size bytes to a chat's folder. It creates the folder if necessary. It tries up to three
+// times, because a sweep may remove an empty folder at any time.
 func (e *EndStore) put(chat memory.Chat, size int, write func() error) {
 	var err error
 	for range 3 {
@@ -151,7 +150,7 @@ func (e *EndStore) put(chat memory.Chat, size int, write func() error) {
 	}
 }
 
-// Find reads a run's events; none if they are not there, or not whole.
+// Find returns the head and the events of a run, or zero values if the file is missing or damaged.
 func (e *EndStore) Find(chat memory.Chat, run string) (EndHead, [][]byte) {
 	path := e.path(chat, run)
 	if e.Dir == "" || path == "" {
@@ -169,12 +168,12 @@ func (e *EndStore) Find(chat memory.Chat, run string) (EndHead, [][]byte) {
 	return head, bytes.Split(bytes.TrimSuffix(rest, []byte("\n")), []byte("\n"))
 }
 
-// Heads are those of all runs that are kept, by chat and run.
+// Heads returns the heads of all stored runs, sorted by path.
 func (e *EndStore) Heads() (out []EndHead) {
 	for _, f := range e.files() {
 		file, err := os.Open(f.path)
 		if err != nil {
-			continue // it went meanwhile
+			continue // the file was removed meanwhile
 		}
 		first, err := bufio.NewReader(file).ReadBytes('\n')
 		_ = file.Close()
@@ -186,12 +185,12 @@ func (e *EndStore) Heads() (out []EndHead) {
 	return out
 }
 
-// Runs names the runs of a chat that are kept.
+// Runs returns the ids of a chat's stored runs.
 func (e *EndStore) Runs(chat memory.Chat) (ids []string) {
 	if e.Dir == "" {
 		return nil
 	}
-	files, _ := os.ReadDir(e.folder(chat)) // absent in most cases
+	files, _ := os.ReadDir(e.folder(chat)) // most chats have no folder
 	for _, f := range files {
 		if !strings.HasPrefix(f.Name(), CallsFile) {
 			ids = append(ids, f.Name())
@@ -200,8 +199,7 @@ func (e *EndStore) Runs(chat memory.Chat) (ids []string) {
 	return ids
 }
 
-// Remove deletes what is kept of a chat's runs. It is for an erasure: after an error
-// it may be called again.
+// Remove deletes the files of a chat's runs for an erasure. It may be called again after an error.
 func (e *EndStore) Remove(chat memory.Chat) error {
 	if e.Dir == "" {
 		return nil
@@ -212,7 +210,7 @@ func (e *EndStore) Remove(chat memory.Chat) error {
 	return nil
 }
 
-// RemoveRun deletes what is kept of one run. It may be called again.
+// RemoveRun deletes the file of a run. It is idempotent.
 func (e *EndStore) RemoveRun(chat memory.Chat, run string) error {
 	path := e.path(chat, run)
 	if e.Dir == "" || path == "" {
@@ -224,7 +222,7 @@ func (e *EndStore) RemoveRun(chat memory.Chat, run string) error {
 	return nil
 }
 
-// endFile is one file of the folder.
+// endFile is a file of the store.
 type endFile struct {
 	path    string
 	size    int64
@@ -235,7 +233,7 @@ func (e *EndStore) files() (files []endFile) {
 	if e.Dir == "" {
 		return nil
 	}
-	// Others remove files at the same time; what cannot be looked at is passed over.
+	// Other processes remove files at the same time, so unreadable files are skipped.
 	_ = filepath.WalkDir(e.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return nil
@@ -248,7 +246,7 @@ func (e *EndStore) files() (files []endFile) {
 	return files
 }
 
-// Sweep removes what is too old, and the oldest of what is too much.
+// Sweep removes expired files. If the total size is too large, it removes the oldest files.
 func (e *EndStore) Sweep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -263,7 +261,7 @@ func (e *EndStore) sweepHeld() {
 	})
 	e.bytes = 0
 	for _, f := range files {
-		// Room for a while, so that a full folder is not walked for each run.
+		// Leave some room, so that a full folder is not walked for each run.
 		if time.Since(f.modTime) <= EndsLife && e.bytes+f.size <= endsBytes*3/4 {
 			e.bytes += f.size
 			continue
@@ -271,12 +269,12 @@ func (e *EndStore) sweepHeld() {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			e.Log.Debug().Err(err).Msg("an ended run stays on disk for now")
 		}
-		_ = os.Remove(filepath.Dir(f.path)) // if it was the last one there
+		_ = os.Remove(filepath.Dir(f.path)) // fails unless the folder is empty
 	}
 }
 
-// KnownRun is the answer of an internal route: a run's events from the first on, as
-// far as a process has shown them.
+// KnownRun is the response of an internal route. It holds a run's events from the first one on, as far as a process has
+// shown them.
 type KnownRun struct {
 	Run    EndHead           `json:"run"`
 	Events []json.RawMessage `json:"events"`

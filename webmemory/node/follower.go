@@ -11,35 +11,34 @@ import (
 	"mneme/memory/spool"
 )
 
-// Erasure is one erasure as a fact, and the body of POST /internal/v1/erasures.
+// Erasure is the name and the turn of an erasure. It is the body of POST /internal/v1/erasures.
 type Erasure struct {
 	Name string `json:"name"`
 	Turn int64  `json:"turn"`
 }
 
-// Applied says what a process knew of the chat, and Redis may still keep.
+// Applied lists the runs of the chat that a process knew and that Redis may still hold.
 type Applied struct {
 	Runs []string `json:"runs"`
 }
 
-// Follower is what this process knows of erasures, and how far it has followed those of
-// others.
+// Follower records the known erasures and how far this process has followed the erasures of others.
 type Follower struct {
-	File *erasures.File // what was applied to this disk
+	File *erasures.File // erasures applied to this disk
 
 	Mu        sync.Mutex
-	Applied   map[string]int64 // guarded by mu: to what this process holds in memory
-	StartTurn int64            // guarded by mu: the turn from which Redis is asked
+	Applied   map[string]int64 // guarded by Mu: turns of the erasures applied to memory, by name
+	StartTurn int64            // guarded by Mu: turn from which erasures are read from Redis
 }
 
-// HalfErased is for how long after an erasure Redis may lose a part of it: far longer
-// than a failover or a start from an older file reaches back.
+// HalfErased is how long after an erasure Redis may lose a part of it. It is much longer than a failover or a start
+// from an older file reaches back.
 const HalfErased = time.Hour
 
-// Redactions are those of a chat.
+// Redactions holds the redactions of a chat.
 type Redactions []erasures.Redacted
 
-// RedactionsOf returns the redactions of a chat that this disk or Redis knows.
+// RedactionsOf returns the redactions of a chat that are recorded on this disk or in Redis.
 func (s *Core) RedactionsOf(ctx context.Context, chat memory.Chat) (list Redactions, err error) {
 	s.Follower.Mu.Lock()
 	startTurn := s.Follower.StartTurn
@@ -56,15 +55,16 @@ func (s *Core) RedactionsOf(ctx context.Context, chat memory.Chat) (list Redacti
 	return append(list, s.Follower.File.Redactions(chat)...), nil
 }
 
-// Cover says whether a spool's entry has text that was redacted: that of a message, or an event of a run, all
-// of which were over.
+// Cover reports whether a spool entry contains redacted text. An event from a turn before a redaction always counts,
+// because its run had ended by then.
 func (rs Redactions) Cover(e spool.Entry) bool {
 	return slices.ContainsFunc(rs, func(r erasures.Redacted) bool {
 		return e.Mark.Turn < r.Turn && (e.Events || r.Has(e.Key, memory.MessageID(e.Mark.Run, e.Mark.Seq)))
 	})
 }
 
-// Reach is the turn before which a spool may have erased or redacted text of a history.
+// Reach returns the newest turn in which text of a history was erased or redacted. Spooled text from before it may be
+// affected.
 func (f *Follower) Reach(key memory.Key) (turn int64) {
 	turn = f.File.HistoryTurn(key)
 	for _, r := range f.File.Redactions(key.Chat()) {
@@ -73,7 +73,7 @@ func (f *Follower) Reach(key memory.Key) (turn int64) {
 	return turn
 }
 
-// Covers says whether a spool's entry was erased or redacted.
+// Covers reports whether a spool entry was erased or redacted.
 func (f *Follower) Covers(e spool.Entry) bool {
 	return e.Mark.Turn < f.File.HistoryTurn(e.Key) || Redactions(f.File.Redactions(e.Key.Chat())).Cover(e)
 }

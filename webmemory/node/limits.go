@@ -10,13 +10,13 @@ import (
 	"mneme/memory/event"
 )
 
-// StoreTimeout bounds one command to the store.
+// StoreTimeout is the timeout of a command to Redis.
 const StoreTimeout = 5 * time.Second
 
-// maxUsed bounds how many chats are remembered to have been used here.
+// maxUsed is the maximum number of used chats that this process remembers.
 const maxUsed = 1 << 16
 
-// makeRoom takes out any chats while there are as many as may be remembered.
+// makeRoom deletes arbitrary chats until there are fewer than maxUsed.
 func makeRoom[V any](chats map[memory.Chat]V) {
 	for chat := range chats {
 		if len(chats) < maxUsed {
@@ -26,8 +26,8 @@ func makeRoom[V any](chats map[memory.Chat]V) {
 	}
 }
 
-// Retelling is for how long after a loss Redis may still lack what other processes know:
-// they notice it, write back, and wait for the leases of busy chats.
+// Retelling is how long after a loss Redis may still lack data that other processes have. They must notice the loss,
+// write their data back, and wait for the leases of busy chats.
 const Retelling = 2 * time.Minute
 
 // PageSize is the default number of messages or chats on a page.
@@ -36,22 +36,22 @@ const PageSize = 100
 // MaxPage is the largest number of messages or chats on a page.
 const MaxPage = 1000
 
-// StaleFor is how long after the last contact with Redis copies are still shown.
-// Later on they could be of a chat that was erased elsewhere.
+// StaleFor is how long after the last contact with Redis cached copies are shown. Older copies may belong to chats that
+// were erased elsewhere.
 const StaleFor = time.Minute
 
-// ScanTimeout bounds an erasure that looks through all keys: a million take seconds.
+// ScanTimeout is the timeout of an erasure that scans all keys. A million keys take seconds.
 const ScanTimeout = 10 * time.Minute
 
-// ScrubWait is how long an erasure waits until its text is in no file of the store's.
+// ScrubWait is how long an erasure waits until no file of Redis contains its text.
 const ScrubWait = time.Minute
 
-// RetryEvery is how often it is looked whether a process on this disk died, how often a
-// chat's lease is tried for while the spool holds some of the chat, and how often a lease
-// is given back while Redis is away.
+// RetryEvery is the interval of checks for dead processes on this disk. It is also the retry interval for leases of
+// chats with spooled entries. Releases of leases are retried at this interval while Redis is unavailable.
 const RetryEvery = 500 * time.Millisecond
 
-// Decode are a run's from the first on, decoded; none if something is wrong with them.
+// Decode decodes the events of a run from the first one on. It returns nil if an event is damaged, missing or of
+// another run.
 func (h EndHead) Decode(lines [][]byte) []event.Event {
 	events := make([]event.Event, len(lines))
 	for i, l := range lines {
@@ -64,17 +64,16 @@ func (h EndHead) Decode(lines [][]byte) []event.Event {
 	return events
 }
 
-// NotGivenBack is what the log says of a lease that Redis did not take back.
+// NotGivenBack is the log message for a lease that could not be released in Redis.
 const NotGivenBack = "a turn was not given back; it runs out by itself"
 
-// started is where the monotonic clock begins.
+// started is the zero point of Monotonic.
 var started = time.Now()
 
-// Monotonic is the time since this process began, on a clock that goes on evenly when the
-// machine's is set.
+// Monotonic returns the time since this process began. Setting the system clock does not affect it.
 func Monotonic() time.Duration { return time.Since(started) }
 
-// Pause waits for d, or until ctx ends; its cause is the error then.
+// Pause waits for d or until ctx ends. If ctx ends, Pause returns its cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -84,7 +83,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Jitter is a time between half of d and d.
+// Jitter returns a random time between half of d and d.
 func Jitter(d time.Duration) time.Duration {
 	half := max(int64(d)/2, int64(time.Millisecond))
 	n, err := rand.Int(rand.Reader, big.NewInt(half))

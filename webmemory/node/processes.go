@@ -21,25 +21,21 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// This file is about the other processes that serve the same memory: each writes into
-// Redis where it is reached, and may ask the others by routes below InternalPath, which
-// serve nothing that a public route would not give.
-
-// Peers is about the other processes of this kind: it announces this one in Redis and asks the others. What one of them
-// does not answer is never taken for an answer.
+// Peers connects this process with the other processes that serve the same memory. Each process announces its URL in
+// Redis and calls the others on routes below InternalPath. These routes return nothing that a public route would not
+// return. A missing response never counts as an answer.
 type Peers struct {
 	*Core
 	StoreWatch *StoreWatch
 
-	Between    *http.Client // to other processes of this kind
+	Between    *http.Client // client for the other processes
 	neighbours neighbours
 }
 
 // InternalPath is the prefix of routes for other processes and for agents.
 const InternalPath = "/internal/v1"
 
-// How long another process is waited for. One that is paused takes connections and
-// never answers.
+// Timeouts for other processes. A paused process accepts connections and never responds.
 const (
 	otherDials   = time.Second
 	otherAnswers = 3 * time.Second
@@ -58,10 +54,10 @@ func NewOthersClient(svc *telemetry.Service, gate *access.Gate, dialTLS dial) *h
 	return client
 }
 
-// dial connects to an address; see http.Transport.
+// dial connects to an address, as http.Transport.DialTLSContext does.
 type dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// withTimeout is dial with a time limit; that of nil is nil.
+// withTimeout returns d with a time limit, or nil if d is nil.
 func (d dial) withTimeout(limit time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	if d == nil {
 		return nil
@@ -73,8 +69,8 @@ func (d dial) withTimeout(limit time.Duration) func(ctx context.Context, network
 	}
 }
 
-// Announce says every few seconds that this process lives, and at the end that it
-// does not.
+// Announce reports to Redis every redisstore.Beat that this process lives. When the service ends, Announce removes the
+// process from the list.
 func (s *Peers) Announce() {
 	if s.Cfg.Advertise == "" {
 		return
@@ -100,14 +96,14 @@ func (s *Peers) Announce() {
 func (s *Peers) announceOnce() error {
 	ctx, cancel := context.WithTimeout(s.Life, StoreTimeout)
 	defer cancel()
-	if _, err := s.others(ctx); err != nil { // so that they are known when Redis loses the list
+	if _, err := s.others(ctx); err != nil { // remember them in case Redis loses the list
 		return err
 	}
 	return s.Store.Processes.Announce(ctx, s.Spool.Name(), s.Cfg.Advertise)
 }
 
-// others are the processes beside this one that live and can be asked. For a while
-// after a loss those that were on the list before count too: Redis may have lost it.
+// others returns the other live processes that have a URL. For a while after a loss it also returns previously listed
+// processes, because Redis may have lost the list.
 func (s *Peers) others(ctx context.Context) ([]redisstore.Process, error) {
 	processes, err := s.Store.Processes.List(ctx)
 	if err != nil {
@@ -123,15 +119,15 @@ func (s *Peers) others(ctx context.Context) ([]redisstore.Process, error) {
 	return others, nil
 }
 
-// AskAll calls an internal route of all other processes that live, at once, each into an A of its
-// own, and hands the answers to take one after the other. It waits for no longer than each may
-// take to answer; of those that did not, failed is told. An error: the others are not known.
+// AskAll calls an internal route of all other live processes concurrently. Each response is decoded into its own A and
+// passed to take, one at a time. failed receives each process whose call failed. All calls share one timeout. AskAll
+// returns an error if the other processes are unknown.
 func AskAll[A any](
 	ctx context.Context, s *Peers, method, path string, body any, take func(A), failed func(redisstore.Process, error),
 ) error {
 	if wait := redisstore.Beat + redisstore.Beat/4 - Monotonic(); wait > 0 && s.Cfg.Advertise != "" {
-		// Redis may have lost the list just before this process began: after a beat all that live are on it again, but for
-		// one of version 0.1.0.
+		// Redis may have lost the list just before this process began. After a beat all live processes are listed again,
+		// except those of version 0.1.0.
 		_ = Pause(ctx, wait)
 	}
 	others, err := s.others(ctx)
@@ -159,14 +155,14 @@ func AskAll[A any](
 	return nil
 }
 
-// neighbours are the processes that were on the list lately.
+// neighbours holds the recently listed processes.
 type neighbours struct {
 	mu        sync.Mutex
 	processes map[string]redisstore.Process // guarded by mu: by id
 }
 
-// update takes note of the list, and gives those on it; with before also those that
-// were on it until a moment ago, with silent even if they have not said for longer that they live.
+// update stores the listed processes and returns them. With keepRecent, previously listed processes that still count as
+// live stay too. With silent, they stay even if they no longer count as live.
 func (n *neighbours) update(processes []redisstore.Process, keepRecent, silent bool) []redisstore.Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,8 +181,8 @@ func (n *neighbours) update(processes []redisstore.Process, keepRecent, silent b
 	return slices.Collect(maps.Values(now))
 }
 
-// askOther calls an internal route of another process. path is what follows InternalPath. The error is an *api.Problem
-// if the process answered with one.
+// askOther calls an internal route of another process. path is relative to InternalPath. The error wraps an
+// *api.Problem if the process responded with one.
 func (s *Peers) askOther(ctx context.Context, p redisstore.Process, method, path string, body, into any) error {
 	client, err := webapi.NewOver(p.URL, s.Between)
 	if err == nil {
@@ -198,9 +194,9 @@ func (s *Peers) askOther(ctx context.Context, p redisstore.Process, method, path
 	return nil
 }
 
-// TellOthers asks all living processes to apply an erasure, and waits for them, but
-// for no longer than each may take to answer. A process that cannot be reached applies it
-// when it looks next. It gives the runs of the chat that they knew of.
+// TellOthers asks all live processes to apply an erasure, and waits until each has responded or timed out. An
+// unreachable process applies the erasure when it next reads the tombstones. TellOthers returns the runs of the chat
+// that the processes knew.
 func (s *Peers) TellOthers(ctx context.Context, e Erasure) (runs []string) {
 	take := func(out Applied) { runs = append(runs, out.Runs...) }
 	err := fair.Block(ctx, func() error {
@@ -215,8 +211,8 @@ func (s *Peers) TellOthers(ctx context.Context, e Erasure) (runs []string) {
 	return runs
 }
 
-// AskForRun gives the longest answer of the other processes that live, if any
-// knows the run.
+// AskForRun returns the longest record of a run among the other live processes. lines is empty if no process knows the
+// run.
 func (s *Peers) AskForRun(ctx context.Context, chat memory.Chat, run string) (head EndHead, lines [][]byte,
 	err error) {
 	path := "/chats/" + url.PathEscape(chat.String()) + "/runs/" + url.PathEscape(run)

@@ -10,20 +10,20 @@ import (
 	"mneme/memory/event"
 )
 
-// Governs says whether the caller may see and change keys of a tenant.
+// Governs reports whether the caller may see and change the keys of a tenant.
 func Governs(c *gin.Context, tenant memory.Tenant) bool {
 	p := access.FromContext(c.Request.Context())
 	return p.Tenant == tenant || p.Operator()
 }
 
-// What requests may do beside their route. So may an answer to a wait, by the wait's kind and the decision: see doing.
+// Actions of a request that need a right in addition to the route's. Doing returns the names of further actions.
 const (
-	Rewinds     = "after"                               // a message that takes back more than the newest exchange
-	Regenerates = "after, of the newest exchange alone" // which clients do that show a transcript
+	Rewinds     = "after"                               // takes back more than the newest exchange
+	Regenerates = "after, of the newest exchange alone" // takes back the newest exchange, as clients with a transcript do
 )
 
 var (
-	// BesideRights maps what requests may do beside their route to its scope.
+	// BesideRights maps actions to the scopes that they need.
 	BesideRights = access.Rights{
 		Regenerates:             access.Chat,
 		Rewinds:                 access.MemoryWrite,
@@ -31,11 +31,11 @@ var (
 		"client_result deny":    access.Chat,
 		"approval approve":      access.Approve,
 		"approval edit":         access.Approve,
-		"approval deny":         access.ChatOrApprove, // as a new message does, and a stop of the run
+		"approval deny":         access.ChatOrApprove, // a new message or a stop of the run denies too
 		"question approve":      access.Approve,
 		"question deny":         access.ChatOrApprove,
 	}
-	// BesideEntries maps the same to its entry in the audit log.
+	// BesideEntries maps actions to their entries in the audit log.
 	BesideEntries = map[string]string{
 		Rewinds:            "chat.rewind",
 		"approval approve": "approval.approve",
@@ -46,13 +46,13 @@ var (
 	}
 )
 
-// CheckRight is nil if the caller may do what a request does beside its route.
+// CheckRight returns an error if the caller may not perform an action of BesideRights.
 func CheckRight(ctx context.Context, what string) error {
 	return access.FromContext(ctx).Need(BesideRights[what])
 }
 
-// Doing is what an answer does: it follows from the kind of its wait, and not from what the answer has. "" for one to
-// none of the waits.
+// Doing returns the action of an answer: the kind of its wait, and the decision. The kind comes from the wait and not
+// from the answer. Doing returns "" if no pending wait matches.
 func Doing(a event.WaitAnswer, pending []event.Wait) string {
 	for _, w := range pending {
 		if w.ID == a.ID {
@@ -62,11 +62,12 @@ func Doing(a event.WaitAnswer, pending []event.Wait) string {
 	return ""
 }
 
-// NothingDone is set by a handler that found nothing to do: such requests must not push others out of the log.
+// NothingDone is the key that a handler sets in its context if it changed nothing. Such a request gets no audit entry,
+// because it must not push other entries out of the log.
 const NothingDone = "nothing done"
 
-// WriteAudit writes that the caller did something to a target of a tenant's; "" is no entry. What was done stays done if
-// that fails.
+// WriteAudit records an action of the caller on a target of a tenant. An empty entry records nothing. A failure does
+// not undo the action.
 func (s *Core) WriteAudit(ctx context.Context, tenant memory.Tenant, entry, target string) {
 	if entry == "" {
 		return

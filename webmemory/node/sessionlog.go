@@ -13,26 +13,24 @@ import (
 	"mneme/memory"
 )
 
-// sessionLogBytes bounds one chat's log; the one before it is kept beside it.
+// sessionLogBytes is the maximum size of a chat's log. The previous log is kept with the suffix .1.
 const sessionLogBytes = 1 << 20
 
-// SessionLogs writes one readable log per chat: what came in, what was loaded,
-// what was stored. It is for operators that look into one conversation; losing a line
-// does no harm, so a failure is reported and the service goes on.
+// SessionLogs writes one readable log per chat: received, loaded and stored messages. Operators use it to inspect a
+// conversation. Lost lines do no harm, so a failed write is only logged.
 type SessionLogs struct {
 	Dir string         // "" writes nothing
-	Log zerolog.Logger // of what repeats
+	Log zerolog.Logger // logger for repeated messages
 
-	mu sync.Mutex // one writer at a time, over all chats
+	mu sync.Mutex // serializes the writes of all chats
 }
 
-// path is the log of a chat.
+// path returns the log file of a chat.
 func (l *SessionLogs) path(chat memory.Chat) string {
 	return filepath.Join(l.Dir, "memory_"+escaped(chat)+".log")
 }
 
-// escaped is a chat as a part of a file's name: what some file system could take
-// amiss is escaped.
+// escaped returns a chat as a part of a file name. Characters that a file system may reject are escaped.
 func escaped(chat memory.Chat) string {
 	var b strings.Builder
 	for _, c := range []byte(chat.String()) {
@@ -45,12 +43,12 @@ func escaped(chat memory.Chat) string {
 	return b.String()
 }
 
-// SessionLine is a line for a session log, of now.
+// SessionLine returns a session log line with the current time.
 func SessionLine(format string, args ...any) string {
 	return time.Now().Format("2006-01-02 15:04:05.000 ") + oneLine(fmt.Sprintf(format, args...)) + "\n"
 }
 
-// Write adds lines that SessionLine made to a chat's log.
+// Write appends lines of SessionLine to a chat's log.
 func (l *SessionLogs) Write(chat memory.Chat, lines ...string) {
 	if l.Dir == "" || len(lines) == 0 {
 		return
@@ -98,8 +96,7 @@ func (l *SessionLogs) Remove(chat memory.Chat) error {
 	return nil
 }
 
-// oneLine keeps a text from looking like several entries, and from filling the
-// log by itself.
+// oneLine limits a text to one line of about 2000 bytes, so that it cannot look like several entries or fill the log.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -14,11 +14,11 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// countEvery is the least time between two counts of the same chat's bytes.
+// countEvery is the minimum time between two counts of a chat's bytes.
 const countEvery = time.Second
 
-// Storage keeps the counts of stored bytes up to date. A chat is counted soon after each of its turns. A process that dies
-// leaves its last turns to the next count of the chats.
+// Storage maintains the counts of stored bytes. It counts a chat soon after each of its turns. If the process dies
+// first, the next count of the chat includes these turns.
 type Storage struct {
 	*Core
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type Storage struct {
 	Wake    chan struct{}
 }
 
-// Note has a chat counted soon.
+// Note schedules a count of a chat.
 func (s *Storage) Note(chat memory.Chat) {
 	s.mu.Lock()
 	s.Changed[chat] = true
@@ -50,7 +50,7 @@ func (s *Storage) Work() {
 	}
 }
 
-// countAll counts the chats that were noted. What cannot be counted is noted again.
+// countAll counts the scheduled chats. If the count of a chat fails, it is scheduled again.
 func (s *Storage) countAll(ctx context.Context) {
 	s.mu.Lock()
 	chats := s.Changed
@@ -85,7 +85,7 @@ func (s *Storage) count(ctx context.Context, chat memory.Chat) error {
 	return s.Store.Stored.Chat(ctx, chat, int64(bytes))
 }
 
-// Room returns how many bytes a tenant may store beyond those that it does. An error is ErrStorageFull if there are none.
+// Room returns how many more bytes a tenant may store. If there is no room, the error is s.ErrStorageFull.
 func (s *Core) Room(ctx context.Context, tenant memory.Tenant) (remaining int64, err error) {
 	limit := s.Cfg.Limiter.Stored(tenant)
 	if limit == 0 {
@@ -98,7 +98,7 @@ func (s *Core) Room(ctx context.Context, tenant memory.Tenant) (remaining int64,
 	return limit - used, err
 }
 
-// ErrStorageFull returns the response to a change that would exceed a tenant's storage limit.
+// ErrStorageFull returns the API problem for a change that would exceed a tenant's storage limit.
 func (s *Core) ErrStorageFull(tenant memory.Tenant) error {
 	limit := access.Size(s.Cfg.Limiter.Stored(tenant))
 	return &api.Problem{Status: http.StatusInsufficientStorage, Code: webapi.CodeStorageFull,

@@ -12,34 +12,34 @@ import (
 	"mneme/memory/redisstore"
 )
 
-// StoreWatch is what this process knows of the state of Redis: whether it answers, and whether it lost data. It keeps
-// in the meta of a chat only which loss the chat's clients were told of. A loss that may have been is taken for one.
+// StoreWatch tracks the state of Redis: whether it responds, and whether it lost data. In a chat's meta it stores only
+// the last loss that was reported to the chat's clients. Suspected data loss is treated as data loss.
 type StoreWatch struct {
 	*Core
 	Health health
 	Losses Losses
 }
 
-// health is what the service knows of what it depends on.
+// health is the state of the service's dependencies, for concurrent use.
 type health struct {
 	mu sync.Mutex
 	dependencies
 }
 
-// dependencies are the state of what the service depends on. In health they are guarded by its mu.
+// dependencies is the state of the service's dependencies. In health, mu guards it.
 type dependencies struct {
-	Answered  bool      // the store has answered once
-	DownSince time.Time // when it stopped answering; zero while it does
-	Refusal   string    // why something cannot be written although the store answers; empty while all can
-	Denied    bool      // the refusal lasts until an operator permits something
-	Cold      string    // why the cold store cannot be read; "" while it can
-	Full      float64   // which part of its maxmemory Redis has used, as last seen
+	Answered  bool      // Redis has responded once
+	DownSince time.Time // when Redis stopped responding; zero while it responds
+	Refusal   string    // why some writes fail although Redis responds; "" if none fail
+	Denied    bool      // the refusal lasts until an operator grants a permission
+	Cold      string    // why the cold store cannot be read; "" if it can
+	Full      float64   // used fraction of Redis's maxmemory, as last seen
 }
 
-// fullFrom is the part of Redis's maxmemory from which on the service is degraded.
+// fullFrom is the used fraction of Redis's maxmemory at which the service becomes degraded.
 const fullFrom = 0.8
 
-// TooFull is the sentence about a Redis that has used so much of its maxmemory, "" for less.
+// TooFull returns a warning if full, the used fraction of maxmemory, is at least fullFrom. Otherwise it returns "".
 func TooFull(full float64) string {
 	if full < fullFrom {
 		return ""
@@ -48,7 +48,7 @@ func TooFull(full float64) string {
 		"raise maxmemory, erase chats, or bound webmemory.archive.", 100*full)
 }
 
-// NoteFull says whether Redis is as full as that, and was not before.
+// NoteFull stores the used fraction of maxmemory. It reports whether the fraction has just reached fullFrom.
 func (h *health) NoteFull(full float64) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,7 +57,7 @@ func (h *health) NoteFull(full float64) (news bool) {
 	return news
 }
 
-// Note takes whether the store answered, and says whether that is news.
+// Note records whether Redis responded. It reports whether that changed.
 func (h *health) Note(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +71,7 @@ func (h *health) Note(err error) (news bool) {
 	return news
 }
 
-// NoteRefusal says whether there is a reason that was not there before.
+// NoteRefusal stores the reason why Redis refuses writes, "" for none. It reports whether the refusal is new.
 func (h *health) NoteRefusal(why string, denied bool) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,20 +95,20 @@ func (h *health) Get() dependencies {
 	return h.dependencies
 }
 
-// Losses is what this process knows of data that Redis lost. The epoch is a random mark
-// that Redis keeps with its data: another one means that all is lost. A server that was
-// not there before may have lost its last writes only, or have loaded an older state.
+// Losses records the data losses of Redis that this process noticed. The epoch is a random mark that Redis stores with
+// its data. A different epoch means that all data is lost. A server that was not there before may have lost only its
+// last writes, or may have loaded an older state.
 type Losses struct {
 	mu        sync.Mutex
-	lastReset time.Time              // guarded by mu: when one was noticed last, or the process began
-	lastLoss  time.Time              // guarded by mu: when one was noticed last; zero for never
-	epoch     string                 // guarded by mu: the store's mark, as last seen; "" before
-	servers   []string               // guarded by mu: run ids of its servers, as last seen
-	Used      map[memory.Chat]string // guarded by mu: chats with runs here, and the epoch of the last one
-	Wake      chan struct{}          // something may have been lost
+	lastReset time.Time              // guarded by mu: when the last loss was noticed, or the process began
+	lastLoss  time.Time              // guarded by mu: when the last loss was noticed; zero for never
+	epoch     string                 // guarded by mu: epoch of Redis, as last seen; "" before
+	servers   []string               // guarded by mu: run ids of the Redis servers, as last seen
+	Used      map[memory.Chat]string // guarded by mu: epoch of the last run in this process, by chat
+	Wake      chan struct{}          // receives a value after a possible loss
 }
 
-// note takes the time of a loss, if it is one. The caller holds mu.
+// note records the time, and a loss if isLoss is set. The caller holds mu.
 func (l *Losses) note(isLoss bool) {
 	if isLoss || l.lastReset.IsZero() {
 		l.lastReset = time.Now()
@@ -118,17 +118,18 @@ func (l *Losses) note(isLoss bool) {
 	}
 }
 
-// Noticed says whether a loss was noticed within a time.
+// Noticed reports whether a loss was noticed within window.
 func (l *Losses) Noticed(window time.Duration) bool { return time.Since(l.Newest()) < window }
 
-// Newest is when a loss was noticed last; zero for never.
+// Newest returns when the last loss was noticed; zero for never.
 func (l *Losses) Newest() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastLoss
 }
 
-// IsRecent reports whether Redis lost data so recently that other processes may not have written theirs back yet.
+// IsRecent reports whether Redis lost data so recently that other processes may not have written theirs back yet. A
+// start of this process counts as a loss.
 func (l *Losses) IsRecent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,25 +139,25 @@ func (l *Losses) IsRecent() bool {
 func (l *Losses) wakeUp() {
 	select {
 	case l.Wake <- struct{}{}:
-	default: // it is asked for already
+	default: // a wake-up is already pending
 	}
 }
 
-// usedIn notes that a chat is used, and says whether it was used in another epoch before;
-// that stays so until it is told.
+// usedIn records the use of a chat. It reports whether the chat's last use was in another epoch. This stays true until
+// ToldLoss is called.
 func (l *Losses) usedIn(chat memory.Chat, epoch string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	prev, ok := l.Used[chat]
 	if !ok {
-		makeRoom(l.Used) // what a chat lost that is forgotten, and is cached, is told all the same
+		makeRoom(l.Used) // a loss of a forgotten chat is still reported if the chat is cached
 		l.Used[chat] = epoch
 	}
 	return ok && prev != epoch
 }
 
-// NoteEpoch takes note of the epoch that Redis holds. The first one tells nothing of what Redis lost before: while no
-// process was there, or after this one had read some of it. So what is known here is written back then, too.
+// NoteEpoch records the epoch of Redis. The first epoch does not show earlier losses, from before any process ran or
+// after this process had read some data. So this process writes its data back after the first epoch too.
 func (s *StoreWatch) NoteEpoch(epoch string) {
 	s.Losses.mu.Lock()
 	fresh := s.Losses.epoch != epoch
@@ -173,7 +174,7 @@ func (s *StoreWatch) NoteEpoch(epoch string) {
 	}
 }
 
-// NoteServers takes note of which servers hold the data, by their run ids.
+// NoteServers records the run ids of the Redis servers. A new server counts as a loss.
 func (s *StoreWatch) NoteServers(ids []string) {
 	s.Losses.mu.Lock()
 	fresh := len(s.Losses.servers) > 0 && slices.ContainsFunc(ids, func(id string) bool {
@@ -192,9 +193,8 @@ func (s *StoreWatch) NoteServers(ids []string) {
 	}
 }
 
-// LostLately looks whether Redis lost something, and says whether other processes may
-// still be writing back what they know: for a while after a loss, and after this process
-// began. If Redis does not answer they may.
+// LostLately checks whether Redis lost data. It reports whether other processes may still be writing their data back.
+// This is true for a while after a loss and after this process began, and if Redis does not respond.
 func (s *StoreWatch) LostLately(ctx context.Context) bool {
 	epoch, err := s.Store.Server.Epoch(ctx)
 	if err != nil {
@@ -209,16 +209,16 @@ func (s *StoreWatch) LostLately(ctx context.Context) bool {
 	return s.Losses.IsRecent()
 }
 
-// HasLoss reports whether Redis has lost data lately, as its epoch and servers say.
+// HasLoss reports whether Redis has lost data recently, according to its epoch and servers.
 func (s *StoreWatch) HasLoss(ctx context.Context) bool {
-	_ = s.LostLately(ctx) // notes what it finds
+	_ = s.LostLately(ctx) // records losses
 	return s.Losses.Noticed(Retelling)
 }
 
-// LossOf says whether a run of a chat is to tell its client that the memory lost data:
-// something of the chat was brought back, or Redis lost everything since the chat was used
-// here. It gives the epoch, in which that is told once, by whichever process. It is also
-// where a loss is noticed first, if the chat is used right after it.
+// LossOf reports whether a run of a chat must report a data loss to its client. It must if a part of the chat was
+// restored, or if Redis lost all data after the chat's last use in this process. LossOf also returns the epoch, because
+// a loss is reported once per epoch, by any process. If the chat is used right after a loss, LossOf notices the loss
+// first.
 func (s *StoreWatch) LossOf(ctx context.Context, chat memory.Chat, loss redisstore.Loss) (epoch string, dataLost bool) {
 	if !s.Health.Get().DownSince.IsZero() {
 		return "", false
@@ -239,8 +239,8 @@ func (s *StoreWatch) LossOf(ctx context.Context, chat memory.Chat, loss redissto
 	return epoch, loss.Recovered || epochChanged && loss.ReportedEpoch != epoch
 }
 
-// ToldLoss notes that a chat's run has told of a loss, under the store's mark that it
-// was asked with; "" is the one that was seen last, for a run that another process began.
+// ToldLoss records that a run of the chat has reported a loss. epoch is the result of LossOf. If another process began
+// the run, epoch is "" and the last seen epoch is used.
 func (s *StoreWatch) ToldLoss(ctx context.Context, chat memory.Chat, epoch string) {
 	s.Losses.mu.Lock()
 	epoch = cmp.Or(epoch, s.Losses.epoch)

@@ -12,10 +12,10 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// CheckEvery is how often the store is asked whether it answers.
+// CheckEvery is the interval of health checks of Redis.
 const CheckEvery = 2 * time.Second
 
-// Metrics are this service's own, in a registry of its own.
+// Metrics holds the metrics of this service, in their own registry.
 type Metrics struct {
 	Runs       *prometheus.CounterVec
 	RunSeconds *prometheus.HistogramVec
@@ -38,7 +38,7 @@ type Metrics struct {
 	Faults    *prometheus.CounterVec
 }
 
-// What Metrics.faults counts, by its label.
+// Values of the label of Metrics.Faults.
 const (
 	DeadPost    = "dead_post"
 	HalfChange  = "half_change"
@@ -47,7 +47,7 @@ const (
 	DamagedRun  = "damaged_run"
 )
 
-// What Metrics.cold counts, by its label.
+// Values of the label of Metrics.cold.
 const (
 	frozen     = "frozen"
 	thawed     = "thawed"
@@ -155,7 +155,7 @@ func NewMetrics(s *Core, watch *StoreWatch) *Metrics {
 	return m
 }
 
-// EndMemory ends a span of what was done to the memory.
+// EndMemory ends the span of a memory operation. A nil span is ignored.
 func EndMemory(span *tracing.Span, records int, err error) {
 	if span == nil {
 		return

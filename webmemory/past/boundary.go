@@ -10,28 +10,27 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about the place in a chat's memory that a message marks: what stays before it, in every history.
-
-// Boundary says what stays of a chat's memory that goes back to a message: what stands before it, and all of
-// the runs that began before it.
+// Boundary is the point to which a chat's memory goes back. Messages up to it stay, as do all messages of runs that
+// began before it.
 type Boundary struct {
-	Start     bool    // nothing stays
-	LastIndex int     // messages of the chat's own history up to this one stay; -1 for none
-	Ts        float64 // the message's time, 0 if it is not known
+	Start     bool    // no messages stay
+	LastIndex int     // last message of the chat's own history that stays; -1 for none
+	Ts        float64 // time of the marked message, or of an earlier one; 0 if unknown
 	runs      map[string]*runSpan
 
-	Newest   int     // the newest message of a user in that history, -1 for none
+	Newest   int     // newest user message in that history; -1 for none
 	NewestTS float64 // its time
 }
 
-// runSpan is what a run left in the chat's own history.
+// runSpan describes the messages of a run in the chat's own history.
 type runSpan struct {
-	questions     int // messages of a user
+	questions     int // number of user messages
 	firstQuestion int // the first of them
 	first, last   int
 }
 
-// Locate finds a message, "" for the start.
+// Locate returns the boundary at the message id, or at the start if id is empty. It returns problem.ErrUnknownMessage
+// if v does not contain the message.
 func (s *Histories) Locate(ctx context.Context, chat memory.Chat, v View, id string) (*Boundary, error) {
 	l := &Boundary{Start: id == "", LastIndex: -1, Newest: -1, runs: map[string]*runSpan{}}
 	var times []float64
@@ -74,8 +73,8 @@ func (s *Histories) Locate(ctx context.Context, chat memory.Chat, v View, id str
 	return l, nil
 }
 
-// locateInSubagents finds a message of a subagent's: the place is that of its run in the chat's own history,
-// or by its time. times are those of the messages there.
+// locateInSubagents sets l to the place of a subagent's message: the end of its run in the chat's own history. If the
+// run is not in that history, the message's time decides. times holds the times of that history.
 func (s *Histories) locateInSubagents(ctx context.Context, v View, id string, l *Boundary, times []float64) error {
 	for _, key := range v.Keys() {
 		if key.Agent() == "" {
@@ -106,19 +105,19 @@ func (s *Histories) locateInSubagents(ctx context.Context, v View, id string, l 
 	return problem.ErrUnknownMessage
 }
 
-// Removes says whether a message goes: message n of the chat's own history, or one of a subagent's behind one
-// of which before says whether it went.
+// Removes reports whether the boundary removes h. If own is set, h is message n of the chat's own history. Otherwise
+// prevRemoved is the result for the previous message of the subagent.
 func (l *Boundary) Removes(own bool, n int, h Head, prevRemoved bool) bool {
 	if l.Start {
 		return true
 	}
 	span := l.runs[memory.RunOf(h.ID)]
 	switch {
-	case span != nil && span.questions == 1: // a run
+	case span != nil && span.questions == 1: // a run with its question
 		return span.firstQuestion > l.LastIndex
 	case own:
 		return n > l.LastIndex
-	// a further try at a question
+	// another attempt at the same question
 	case span != nil && span.questions == 0 && (span.first > l.LastIndex || span.last <= l.LastIndex):
 		return span.first > l.LastIndex
 	case h.Timestamp == 0 || l.Ts == 0:
@@ -127,7 +126,7 @@ func (l *Boundary) Removes(own bool, n int, h Head, prevRemoved bool) bool {
 	return h.Timestamp > l.Ts
 }
 
-// Staying walks what stays of a history.
+// Staying iterates over the messages of a history that stay.
 func (s *Histories) Staying(ctx context.Context, p Pinned, l *Boundary) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		n, went := 0, false

@@ -15,14 +15,15 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// Histories reads what chats remember, from the cache, Redis and the archives, and finds messages in it. It changes
-// nothing, and needs no turn.
+// Histories reads histories from the cache, Redis and the archives, and locates messages in them. It needs no turn and
+// changes no history.
 type Histories struct {
 	*node.Core
 	StoreWatch *node.StoreWatch
 }
 
-// Current is a history as stored, or, while Redis is away, as it was known.
+// Current returns a history as stored. If Redis is unavailable, it returns a cached copy for up to node.StaleFor and
+// sets stale.
 func (s *Histories) Current(ctx context.Context, key memory.Key) (h *memory.History, stale bool, err error) {
 	loaded, err := s.Cache.Load(ctx, 0, memory.Empty(key))
 	if err == nil {
@@ -36,7 +37,7 @@ func (s *Histories) Current(ctx context.Context, key memory.Key) (h *memory.Hist
 	return h, true, nil
 }
 
-// CurrentAll are a chat's histories without a turn, and further ones.
+// CurrentAll returns the current histories of a chat and of further keys, without a turn.
 func (s *Histories) CurrentAll(ctx context.Context, chat memory.Chat, further ...memory.Key) (
 	map[memory.Key]*memory.History, error) {
 	keys, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
@@ -52,7 +53,7 @@ func (s *Histories) CurrentAll(ctx context.Context, chat memory.Chat, further ..
 	return histories, nil
 }
 
-// Look is a view without a turn, of the histories that hold something.
+// Look returns a view of a chat's non-empty histories, without a turn.
 func (s *Histories) Look(ctx context.Context, chat memory.Chat, headCache Heads) (View, error) {
 	histories, err := s.CurrentAll(ctx, chat)
 	if err != nil {
@@ -61,7 +62,8 @@ func (s *Histories) Look(ctx context.Context, chat memory.Chat, headCache Heads)
 	return s.Pin(ctx, histories, headCache)
 }
 
-// Pin returns a view of histories together with the archived parts that they have now.
+// Pin returns a view of the non-empty histories with their current archive segments. Its OnGap rejects damaged segments
+// and skips missing ones.
 func (s *Histories) Pin(ctx context.Context, histories map[memory.Key]*memory.History, headCache Heads) (View, error) {
 	v := View{}
 	for key, h := range histories {
@@ -71,7 +73,7 @@ func (s *Histories) Pin(ctx context.Context, histories map[memory.Key]*memory.Hi
 		}
 		if h.Len()+len(segments) > 0 {
 			v[key] = Pinned{h, segments, headCache, func(_ webapi.HistoryGap, why error) error {
-				if errors.Is(why, memory.ErrDamaged) { // a change could not take it along
+				if errors.Is(why, memory.ErrDamaged) { // a change cannot carry it over
 					return why
 				}
 				return nil
@@ -81,8 +83,8 @@ func (s *Histories) Pin(ctx context.Context, histories map[memory.Key]*memory.Hi
 	return v, nil
 }
 
-// readEach reads segments, at once unless one of them is damaged. What was changed on purpose since it was listed is
-// read as it is; what is damaged or gone is logged and counted.
+// readEach reads segments in one call, or one by one if any is damaged. A segment that was deliberately changed after
+// it was listed is read as it is now. Damaged and missing segments are logged and counted.
 func (s *Histories) readEach(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	[]segmentRead, error) {
 	out := make([]segmentRead, len(segments))
@@ -114,7 +116,7 @@ func (s *Histories) readEach(ctx context.Context, key memory.Key, segments []red
 			raw, cause = s.Store.Archives.Read(ctx, key, listed[pos])
 		}
 		switch {
-		case pos < 0: // dropped
+		case pos < 0: // dropped from the archive
 		case listed[pos] != seg && cause == nil:
 			out[i].raw, out[i].changed = raw[0], true
 		default:
@@ -127,8 +129,8 @@ func (s *Histories) readEach(ctx context.Context, key memory.Key, segments []red
 	return out, nil
 }
 
-// Remembered walks a history from its first message on, archive and all, each message with
-// its id, once.
+// Remembered iterates over a history and its archive, each message once and with its id. onGap is called for each
+// damaged or missing segment.
 func (s *Histories) Remembered(ctx context.Context, key memory.Key,
 	onGap func(webapi.HistoryGap, error) error) func(func(json.RawMessage, error) bool) {
 	return func(yield func(json.RawMessage, error) bool) {
@@ -150,7 +152,7 @@ func (s *Histories) Remembered(ctx context.Context, key memory.Key,
 	}
 }
 
-// IsEmpty returns ErrNotEmpty if a chat has histories.
+// IsEmpty returns problem.ErrNotEmpty if a chat has histories.
 func (s *Histories) IsEmpty(ctx context.Context, chat memory.Chat) error {
 	stored, err := s.Store.Chats.Histories(ctx, chat, s.Cfg.Agents()...)
 	if err == nil && len(stored) > 0 {
@@ -159,7 +161,8 @@ func (s *Histories) IsEmpty(ctx context.Context, chat memory.Chat) error {
 	return err
 }
 
-// UnchangedSince is ErrMessagesSince unless the chat's histories end as a rewind left them.
+// UnchangedSince returns problem.ErrMessagesSince unless each history has the length and the last message id that are
+// recorded in a.
 func (s *Histories) UnchangedSince(ctx context.Context, histories map[memory.Key]*memory.History,
 	a *redisstore.SetAside) error {
 	remaining := map[string]redisstore.AsideHistory{}
@@ -188,7 +191,7 @@ func (s *Histories) UnchangedSince(ctx context.Context, histories map[memory.Key
 	return nil
 }
 
-// KeysThere are a chat's own history and those of its subagents that Redis has.
+// KeysThere returns the keys of a chat's own history and of its subagents' histories in Redis.
 func (s *Histories) KeysThere(ctx context.Context, chat memory.Chat) ([]memory.Key, error) {
 	keys := []memory.Key{memory.ChatKey(chat)}
 	candidates, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)

@@ -19,16 +19,13 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about pages of a history, with or without its archive.
-
-// HistoryRoutes shows what is remembered: histories, page by page and with their archives. It changes nothing.
+// HistoryRoutes handles requests for pages of histories, influence and quarantine. It changes no history.
 type HistoryRoutes struct {
 	*node.Core
 	Histories *Histories
 }
 
-// GetHistory is GET …/history of a chat or of one of its subagents. A negative
-// offset counts from the end.
+// GetHistory handles GET …/history of a chat or of one of its subagents. A negative offset counts from the end.
 func (s *HistoryRoutes) GetHistory(c *gin.Context, key memory.Key) error {
 	limit, err := problem.Number(c, "limit", node.PageSize, 1, node.MaxPage)
 	if err != nil {
@@ -65,7 +62,7 @@ func (s *HistoryRoutes) GetHistory(c *gin.Context, key memory.Key) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// bounds are the offset of a page, counted from the start, and that behind it.
+// bounds returns the start and end of a page, counted from the start of the history.
 func bounds(total, offset, limit int) (start, end int) {
 	if offset < 0 {
 		offset = max(total+offset, 0)
@@ -74,7 +71,7 @@ func bounds(total, offset, limit int) (start, end int) {
 	return start, min(start+limit, total)
 }
 
-// page is a part of what is at hand of a history.
+// page returns a page of a history without its archive.
 func (s *HistoryRoutes) page(ctx context.Context, key memory.Key, offset, limit int) (webapi.HistoryPage, error) {
 	h, stale, err := s.Histories.Current(ctx, key)
 	if err != nil {
@@ -89,8 +86,8 @@ func (s *HistoryRoutes) page(ctx context.Context, key memory.Key, offset, limit 
 	return out, nil
 }
 
-// archivedPage is a part of a history and its archive as one sequence, the oldest message first. It reads the
-// segments that it needs.
+// archivedPage returns a page of a history and its archive as one sequence, oldest message first. It reads only the
+// segments on the page.
 func (s *HistoryRoutes) archivedPage(ctx context.Context, key memory.Key, offset, limit int) (
 	webapi.HistoryPage, error) {
 	for try := 1; ; try++ {
@@ -99,14 +96,15 @@ func (s *HistoryRoutes) archivedPage(ctx context.Context, key memory.Key, offset
 			return webapi.HistoryPage{}, err
 		}
 		out, err := s.cutOut(ctx, h, segments, offset, limit)
-		// What looks damaged may have been redacted, moved or dropped between its description and itself.
+		// A segment that looks damaged may have been redacted, moved or dropped after its description was read.
 		if err != nil || out.Damaged == nil || try == 3 {
 			return out, err
 		}
 	}
 }
 
-// withSegments gives a history and its archive's segments as they were at one moment.
+// withSegments returns a history and its archive's segments from the same moment. It returns memory.ErrUnavailable if
+// the history changed during every attempt.
 func (s *HistoryRoutes) withSegments(ctx context.Context, key memory.Key) (
 	*memory.History, []redisstore.Segment, error) {
 	load := func() (*memory.History, error) {
@@ -126,7 +124,7 @@ func (s *HistoryRoutes) withSegments(ctx context.Context, key memory.Key) (
 		if err == nil {
 			h, err = load()
 		}
-		// A trim or a rewind in between would have messages in both or in none.
+		// A trim or a rewind between the reads would show messages twice or not at all.
 		if err == nil && h.First() == prev.First() && h.Cut() == prev.Cut() {
 			return h, segments, nil
 		}
@@ -137,7 +135,7 @@ func (s *HistoryRoutes) withSegments(ctx context.Context, key memory.Key) (
 	return nil, nil, fmt.Errorf("%w: %s changed under every attempt to read it", memory.ErrUnavailable, key)
 }
 
-// cutOut is a page of a history and its archive. A segment that is damaged, or gone, is named in it.
+// cutOut returns a page of a history and its archive. out.Damaged lists damaged and missing segments.
 func (s *HistoryRoutes) cutOut(ctx context.Context, h *memory.History, segments []redisstore.Segment,
 	offset, limit int) (out webapi.HistoryPage, err error) {
 	archived := 0
@@ -151,10 +149,10 @@ func (s *HistoryRoutes) cutOut(ctx context.Context, h *memory.History, segments 
 		out.NextOffset = end
 	}
 	var selected []redisstore.Segment
-	var places []int // of their first messages in the sequence
+	var places []int // offsets of their first messages in the sequence
 	pos := 0
 	for _, seg := range segments {
-		// One that nothing describes counts no messages, and is looked at where it lies.
+		// A segment without a description counts no messages. It is read if its position is on the page.
 		if pos < end && pos+seg.Messages > start || seg.Messages == 0 && start <= pos && (pos < end || end == total) {
 			selected, places = append(selected, seg), append(places, pos)
 		}
@@ -186,19 +184,19 @@ func (s *HistoryRoutes) cutOut(ctx context.Context, h *memory.History, segments 
 	return out, nil
 }
 
-// segmentRead is what came of reading a segment: its messages, or why they are not there.
+// segmentRead is the result of reading a segment: its messages, or the reason why they are missing.
 type segmentRead struct {
 	raw    []json.RawMessage
 	absent error // memory.ErrDamaged or errGone
 
-	changed bool // since it was listed
+	changed bool // the segment changed after it was listed
 }
 
-// errGone: nothing is left of a part of an archive.
+// errGone indicates that a part of an archive is missing.
 var errGone = errors.New("a part of the archive is gone")
 
-// viewRuns are the runs that made messages of a history, by their ids: as their logs tell them, or the histories where
-// a log is there no more.
+// viewRuns returns the runs that made messages of a history, by run id. It uses the histories for runs without a
+// complete log.
 func (s *HistoryRoutes) viewRuns(ctx context.Context, key memory.Key, messages []json.RawMessage) (
 	map[string]*webapi.RunView, error) {
 	var runs []string
@@ -224,7 +222,7 @@ func (s *HistoryRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 	if len(missing) == 0 {
 		return out, nil
 	}
-	missing.take(key.Agent(), messages) // which may be of the archive
+	missing.take(key.Agent(), messages) // messages may come from the archive
 	if err := s.Recollect(ctx, key.Chat(), missing); err != nil {
 		return nil, err
 	}
@@ -236,10 +234,10 @@ func (s *HistoryRoutes) viewRuns(ctx context.Context, key memory.Key, messages [
 	return out, nil
 }
 
-// RunMessages are the messages of runs without their events, as histories have them: of all runs that it has a member for.
+// RunMessages holds messages of runs, by run id, as histories store them. take collects only runs that have an entry.
 type RunMessages map[string][]webapi.Remembered
 
-// take adds the messages of a history that it does not have yet. What is no message is passed over.
+// take adds the messages of a history that t lacks. It skips entries that do not decode.
 func (t RunMessages) take(agent memory.Agent, raw []json.RawMessage) {
 	for i, id := range memory.IDs(raw) {
 		run := memory.RunOf(id)
@@ -254,7 +252,7 @@ func (t RunMessages) take(agent memory.Agent, raw []json.RawMessage) {
 	}
 }
 
-// Recollect adds what is at hand of the chat's histories.
+// Recollect adds the messages of the chat's current histories, without archives.
 func (s *HistoryRoutes) Recollect(ctx context.Context, chat memory.Chat, runs RunMessages) error {
 	histories, err := s.Histories.CurrentAll(ctx, chat)
 	for key, h := range histories {
@@ -263,7 +261,7 @@ func (s *HistoryRoutes) Recollect(ctx context.Context, chat memory.Chat, runs Ru
 	return err
 }
 
-// WholeLog is nil for a log that is not whole.
+// WholeLog decodes the events of a run's log. It returns nil if an event is missing or damaged.
 func WholeLog(logged []redisstore.Logged) []event.Event {
 	events := make([]event.Event, len(logged))
 	for i, l := range logged {

@@ -16,10 +16,8 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about what a message did, and what is done about it: the answers that had it in their prompt, and the
-// quarantine that keeps a message or a source from prompts.
-
-// GetInfluence is GET …/messages/{id}/influence: the answers of a chat with the message in their prompt.
+// GetInfluence handles GET …/messages/{id}/influence. It returns the answers of a chat that had the message in their
+// prompt.
 func (s *HistoryRoutes) GetInfluence(c *gin.Context, chat memory.Chat) error {
 	id, places := c.Param("id"), map[string]int{}
 	out := webapi.Influence{Answers: []webapi.Influenced{}}
@@ -37,7 +35,7 @@ func (s *HistoryRoutes) GetInfluence(c *gin.Context, chat memory.Chat) error {
 			continue
 		}
 		var record event.Record
-		_ = json.Unmarshal(m.Run, &record) // an answer of an older version has none
+		_ = json.Unmarshal(m.Run, &record) // answers of older versions have no record
 		place, hasPlace := places[id]
 		start, hasStart := places[record.Window]
 		kind := ""
@@ -58,13 +56,13 @@ func (s *HistoryRoutes) GetInfluence(c *gin.Context, chat memory.Chat) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// GetQuarantine is GET …/quarantine, and what the others answer.
+// GetQuarantine handles GET …/quarantine. The other quarantine routes return the same response.
 func (s *HistoryRoutes) GetQuarantine(c *gin.Context, chat memory.Chat) error {
 	entries, err := s.Store.Chats.Quarantined(c.Request.Context(), chat)
 	return api.Answer(c.Writer, http.StatusOK, webapi.Quarantine{Entries: append([]string{}, entries...)}, err)
 }
 
-// PostQuarantine is POST …/quarantine: entries go into it, in addition to those that are there.
+// PostQuarantine handles POST …/quarantine. It adds entries to the existing ones.
 func (s *HistoryRoutes) PostQuarantine(c *gin.Context, chat memory.Chat, body webapi.Quarantine) error {
 	if len(body.Entries) == 0 {
 		return problem.BadRequest("entries is empty: name messages by their ids, or sources as messages have them.")
@@ -74,7 +72,7 @@ func (s *HistoryRoutes) PostQuarantine(c *gin.Context, chat memory.Chat, body we
 	}
 	histories, err := s.Histories.Look(c.Request.Context(), chat, Heads{})
 	if err == nil && len(histories) == 0 {
-		err = problem.ErrUnknownChat // a field of its meta would be all that there is of it
+		err = problem.ErrUnknownChat // otherwise the quarantine would be the chat's only data
 	}
 	if err != nil {
 		return err
@@ -99,8 +97,8 @@ func CheckQuarantine(entries []string) *api.Problem {
 	return nil
 }
 
-// Quarantine adds entries to a chat's quarantine. The chat continues in another conversation of the gateway, because the
-// gateway would put hidden calls back. The caller erases the conversation before, if there was one.
+// Quarantine adds entries to a chat's quarantine. It also gives the chat a new conversation at the gateway, because the
+// gateway would restore hidden calls in the old one. It returns the old conversation, or "". The caller must erase it.
 func (s *Histories) Quarantine(ctx context.Context, chat memory.Chat,
 	entries ...string) (conversation string, err error) {
 	full, err := s.Store.Chats.Quarantine(ctx, chat, false, entries...)
@@ -114,7 +112,7 @@ func (s *Histories) Quarantine(ctx context.Context, chat memory.Chat,
 	return s.Store.Turns.ChangeConversation(ctx, chat, rand.Text())
 }
 
-// DeleteQuarantine is DELETE …/quarantine?entry=: it is released.
+// DeleteQuarantine handles DELETE …/quarantine?entry=. It releases the entry.
 func (s *HistoryRoutes) DeleteQuarantine(c *gin.Context, chat memory.Chat) error {
 	entry := c.Query("entry")
 	if entry == "" {

@@ -15,12 +15,12 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// Active are those notes that models are shown.
+// Active filters notes in place and returns the active ones, which models see.
 func Active(notes []memory.Note) []memory.Note {
 	return slices.DeleteFunc(notes, func(n memory.Note) bool { return n.State != memory.NoteActive })
 }
 
-// NewNote is a note that is made now.
+// NewNote returns a note with a new id and the current time.
 func NewNote(text, state, author string) memory.Note {
 	return memory.Note{ID: "n" + strings.ToLower(rand.Text()[:11]), Text: text, State: state, Author: author,
 		TS: event.Seconds(time.Now())}
@@ -31,7 +31,9 @@ func NoteAt(notes []memory.Note, id string) int {
 	return slices.IndexFunc(notes, func(n memory.Note) bool { return n.ID == id })
 }
 
-// AddNote appends a note to the notes of a history, or sets n to the existing note with the same text.
+// AddNote appends n to notes. If notes has the same text already, AddNote sets *n to that note, unless only n is
+// active. It drops excess proposed and superseded notes, oldest first. It returns problem.ErrUnknownNote if n replaces
+// an unknown note, and errNotesFull if there is no room.
 func AddNote(notes []memory.Note, n *memory.Note) ([]memory.Note, error) {
 	if n.Replaces != "" && NoteAt(notes, n.Replaces) < 0 {
 		return nil, problem.ErrUnknownNote
@@ -66,10 +68,10 @@ func AddNote(notes []memory.Note, n *memory.Note) ([]memory.Note, error) {
 	return notes, nil
 }
 
-// MaxProposed is how many notes may wait for a person's yes.
+// MaxProposed is the maximum number of notes that wait for approval.
 const MaxProposed = 50
 
-// removeOldest leaves the oldest notes of a kind out, as many as are too many.
+// removeOldest deletes the tooMany oldest notes that match.
 func removeOldest(notes []memory.Note, tooMany int, match func(memory.Note) bool) []memory.Note {
 	return slices.DeleteFunc(notes, func(n memory.Note) bool {
 		if tooMany <= 0 || !match(n) {
@@ -80,7 +82,7 @@ func removeOldest(notes []memory.Note, tooMany int, match func(memory.Note) bool
 	})
 }
 
-// Supersede takes an active note out of the prompts for the sake of another one.
+// Supersede removes an active note from prompts because another note replaces it.
 func Supersede(notes []memory.Note, id string) {
 	if i := NoteAt(notes, id); i >= 0 && notes[i].State == memory.NoteActive {
 		notes[i].State = memory.NoteSuperseded

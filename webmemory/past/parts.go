@@ -13,7 +13,7 @@ import (
 	webapi "mneme/webmemory/api"
 )
 
-// OverGaps is a view that passes over what is damaged or gone.
+// OverGaps changes v to skip damaged and missing segments, and returns v.
 func (v View) OverGaps() View {
 	for key, p := range v {
 		p.OnGap = func(webapi.HistoryGap, error) error { return nil }
@@ -22,26 +22,24 @@ func (v View) OverGaps() View {
 	return v
 }
 
-// This file is about walking all that a chat remembers. A change walks it before the chat's lease is taken, and once
-// more under the lease, where it reads only the segments that are new since, or that it changes.
-
-// View is all of a chat's histories at one moment, by their keys.
+// View holds all histories of a chat from one moment, by key. A change walks them before it takes the chat's lease, and
+// again under the lease. The second walk reads only segments that are new or that the change modifies.
 type View map[memory.Key]Pinned
 
-// Pinned is a history as it was, and the segments of its archive.
+// Pinned is a history and its archive segments at that moment.
 type Pinned struct {
 	*memory.History
 	Segments []redisstore.Segment
-	heads    Heads                                // of its segments that were read before, and are; nil: they are not kept
-	OnGap    func(webapi.HistoryGap, error) error // is told of each segment that is damaged or gone
+	heads    Heads                                // heads of the segments read so far; nil caches none
+	OnGap    func(webapi.HistoryGap, error) error // called for each damaged or missing segment
 }
 
-// Keys are those of a view, the chat's own first and then by name: the order of an export.
+// Keys returns the keys of a view in the order of an export: the chat's own key first, then by name.
 func (v View) Keys() []memory.Key {
 	return slices.SortedFunc(maps.Keys(v), func(a, b memory.Key) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// Head is what is to be known of a message to place it.
+// Head holds the fields that locate a message.
 type Head struct {
 	ID        string
 	Role      string
@@ -64,11 +62,11 @@ func HeadsOf(raw []json.RawMessage) []Head {
 	return out
 }
 
-// Heads are those of the messages of segments. A segment is named by its sum, so that what was read of one holds as
-// long as it is listed.
+// Heads holds the message heads of segments. A segment's description includes a checksum, so its heads stay valid as
+// long as the segment is listed.
 type Heads map[redisstore.Segment][]Head
 
-// ContainsNone says whether it is known of a segment that it has none of some messages.
+// ContainsNone returns a function that reports whether a segment is known to contain no message selected by has.
 func (hs Heads) ContainsNone(has func(id string) bool) func(redisstore.Segment) bool {
 	return func(seg redisstore.Segment) bool {
 		list, ok := hs[seg]
@@ -76,25 +74,25 @@ func (hs Heads) ContainsNone(has func(id string) bool) func(redisstore.Segment) 
 	}
 }
 
-// ContainsOnly says whether it is known of a segment that it has no others than some messages.
+// ContainsOnly returns a function that reports whether a segment is known to contain only messages selected by has.
 func (hs Heads) ContainsOnly(has func(id string) bool) func(redisstore.Segment) bool {
 	return hs.ContainsNone(func(id string) bool { return !has(id) })
 }
 
-// part is a segment of a history, or what is at hand of it.
+// part is an archive segment of a history, or the messages outside the archive.
 type part struct {
 	Heads []Head
-	Raw   []json.RawMessage // nil: it was not read
+	Raw   []json.RawMessage // nil if the segment was not read
 }
 
-// Parts walks a history as it was, each message once. Segments of which the heads are known are read only if one of
-// their messages is wanted.
+// Parts iterates over the segments of a history and then over its messages outside the archive. Each message occurs
+// once. A segment with known heads is read only if match selects one of its messages.
 func (s *Histories) Parts(ctx context.Context, p Pinned, match func(id string) bool) iter.Seq2[part, error] {
 	return func(yield func(part, error) bool) {
 		if p.History == nil {
 			return
 		}
-		// What a trim moves from now on is in both, and shown where it was.
+		// A trim during the walk copies messages into segments. Such messages occur only at their old position.
 		hot := map[string]bool{}
 		for _, id := range p.IDs() {
 			hot[id] = true
@@ -131,7 +129,7 @@ func (s *Histories) Parts(ctx context.Context, p Pinned, match func(id string) b
 	}
 }
 
-// exclude is a part without some messages.
+// exclude returns p without the messages in ids.
 func (p part) exclude(ids map[string]bool) (rest part) {
 	if !slices.ContainsFunc(p.Heads, func(h Head) bool { return ids[h.ID] }) {
 		return p
@@ -147,7 +145,7 @@ func (p part) exclude(ids map[string]bool) (rest part) {
 	return rest
 }
 
-// Walk gives the messages of a history as it was, each once.
+// Walk iterates over the messages of a history and its archive, each once.
 func (s *Histories) Walk(ctx context.Context, p Pinned) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
 		for one, err := range s.Parts(ctx, p, everyID) {

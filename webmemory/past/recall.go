@@ -27,12 +27,9 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about finding what was said in a chat, however long ago. Each history that is
-// searched has an index in this process, which a search brings up to date first: what was
-// acknowledged before it began is found, whichever process wrote it.
-
-// Searcher searches what chats remember. It owns the indexes, which are in memory alone, and fills them from the
-// histories; an erasure drops those of its chat.
+// Searcher searches the histories of chats. Each searched history has an index in the memory of this process, filled
+// from the history. A search first updates the index, so it finds every message acknowledged before the search began,
+// from any process. An erasure drops the indexes of its chat.
 type Searcher struct {
 	*node.Core
 	Histories *Histories
@@ -41,20 +38,20 @@ type Searcher struct {
 	placing placing
 }
 
-// Bounds of a search.
+// Limits of a search.
 const (
-	RecallBudget    = 800    // tokens of an answer, if the request says nothing
+	RecallBudget    = 800    // default number of tokens of a response
 	MaxRecallBudget = 32_000 // tokens
 	MaxRecallQuery  = 4 << 10
-	// AutomaticFloor keeps from prompts what hardly answers: it is nothing for 1 in 100 judged questions, and for 1 in 8
-	// ordinary turns with a question. What seems to need memory has no floor.
+	// AutomaticFloor is the score below which hits stay out of prompts. No hit reaches it for 1 in 100 judged questions
+	// and for 1 in 8 ordinary turns with a question. Messages that seem to need memory have no floor.
 	AutomaticFloor = 0.2
-	recallBytes    = 256 << 20 // of all indexes, when nothing is configured
-	fillAtOnce     = 16        // segments of an archive that are read in one go
-	fillFirst      = 64        // of the newest of them, before the first answer
+	recallBytes    = 256 << 20 // default size of all indexes, in bytes
+	fillAtOnce     = 16        // archive segments read per batch
+	fillFirst      = 64        // newest archive segments read before the first response
 )
 
-// GetRecall is GET …/recall.
+// GetRecall handles GET …/recall.
 func (s *Searcher) GetRecall(c *gin.Context, chat memory.Chat) error {
 	q, err := queryOf(c, c.Query("time_zone"))
 	if err != nil {
@@ -75,7 +72,7 @@ func (s *Searcher) GetRecall(c *gin.Context, chat memory.Chat) error {
 	return s.AnswerRecall(c, q, keys...)
 }
 
-// queryOf reads the query of a request, with its budget.
+// queryOf reads the query and the budget of a request.
 func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 	q, err = RecallQuery(c.Query("query"), c.Query("from"), c.Query("to"), c.Query("asked_at"), zone)
 	if err == nil && len(q.Text) > MaxRecallQuery {
@@ -87,13 +84,14 @@ func queryOf(c *gin.Context, zone string) (q recall.Query, err error) {
 	return q, err
 }
 
-// AnswerRecall searches histories of one chat, and answers with what was found.
+// AnswerRecall searches histories of one chat and writes the response.
 func (s *Searcher) AnswerRecall(c *gin.Context, q recall.Query, keys ...memory.Key) error {
 	out, err := s.Search(c.Request.Context(), q, keys...)
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// Search is what a search gives, as its asker gets it.
+// Search returns the hits of q in histories of one chat. If some histories are damaged, the result is partial. If all
+// are damaged, Search returns a *memory.DamagedError.
 func (s *Searcher) Search(ctx context.Context, q recall.Query, keys ...memory.Key) (memory.Recalled, error) {
 	result, unread, err := s.recall(ctx, q, nil, keys...)
 	if err == nil && len(unread) > 0 && len(unread) == len(keys) {
@@ -114,7 +112,8 @@ func hitOf(h recall.Hit) memory.RecallHit {
 		Text: h.Text, Messages: h.Exchange, Origin: h.Origin, Newer: h.Newer}
 }
 
-// RecallQuery reads what is looked for, and when; the times are empty for none, the zone for UTC.
+// RecallQuery returns the query of a request's parameters. An empty from or to sets no limit. An empty askedAt is now,
+// and an empty zone is UTC.
 func RecallQuery(text, from, to, askedAt, zone string) (q recall.Query, err error) {
 	q = recall.Query{Text: strings.TrimSpace(text), AskedAt: time.Now().UTC()}
 	if q.Text == "" {
@@ -136,11 +135,11 @@ func RecallQuery(text, from, to, askedAt, zone string) (q recall.Query, err erro
 				t.name, t.text)
 		}
 	}
-	q.AskedAt = q.AskedAt.In(cmp.Or(location, q.AskedAt.Location())) // an asked_at with an offset has its own zone
+	q.AskedAt = q.AskedAt.In(cmp.Or(location, q.AskedAt.Location())) // without a zone, the offset of asked_at applies
 	return q, nil
 }
 
-// readTime reads a time of a query. A day begins in the zone.
+// readTime parses Unix seconds, a date or an RFC 3339 time. A date means midnight in zone.
 func readTime(text string, zone *time.Location) (time.Time, error) {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		return time.UnixMilli(int64(seconds * 1000)).In(zone), nil
@@ -152,8 +151,9 @@ func readTime(text string, zone *time.Location) (time.Time, error) {
 	return t, err
 }
 
-// recall searches histories, given in the order of their names; without a Quarantine, of one chat under its own. It
-// searches sleeping chats as they are frozen, and returns the histories that are damaged.
+// recall searches the histories of keys, which are sorted by name. If q has no quarantine, all keys belong to one chat
+// and its quarantine applies. The chats in asleep are searched in their frozen form. unread holds the damaged
+// histories.
 func (s *Searcher) recall(ctx context.Context, q recall.Query, asleep map[memory.Chat]redisstore.Frozen,
 	keys ...memory.Key) (result recall.Result, unread []memory.Key, err error) {
 	span, _ := s.Cfg.Traces.Start(telemetry.FromContext(ctx), tracing.Begin{Operation: tracing.SearchMemory,
@@ -184,9 +184,8 @@ func (s *Searcher) recall(ctx context.Context, q recall.Query, asleep map[memory
 	return recall.Search(indexes, q), unread, nil
 }
 
-// upToDate gives the indexes of histories, each of which knows what is stored now, but for
-// the oldest part of its archive, which may come later. The keys are in order, so that two
-// searches cannot wait for each other. unread are histories that are damaged.
+// upToDate returns the indexes of histories, updated to the stored messages. Only the oldest part of an archive may
+// still be missing. keys are sorted, so that two searches cannot deadlock. unread holds the damaged histories.
 func (s *Searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redisstore.Frozen, keys []memory.Key) (
 	out []*recall.Index, unread []memory.Key, err error) {
 	entries := make([]*indexed, len(keys))
@@ -203,7 +202,7 @@ func (s *Searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redissto
 	if err != nil {
 		return nil, nil, err
 	}
-	// After the histories: what a trim moves in between is in both, and not in neither.
+	// The histories are loaded first, so messages that a trim moves in between are in both results and never missing.
 	archived, err := s.Store.Archives.Archived(ctx, awake...)
 	if err != nil {
 		return nil, nil, err
@@ -231,7 +230,7 @@ func (s *Searcher) upToDate(ctx context.Context, asleep map[memory.Chat]redissto
 	return out, unread, nil
 }
 
-// indexFrozen has an index know a chat that sleeps. Callers hold its mu.
+// indexFrozen updates the index to a sleeping chat. The caller holds x.mu.
 func (x *indexed) indexFrozen(f redisstore.Frozen) {
 	if x.index == nil || x.cut != f.Cut() || x.archived != f.Archived || x.sum != f.Sum() || len(x.older) > 0 {
 		x.index = recall.New(f.Key())
@@ -246,14 +245,14 @@ func (x *indexed) indexFrozen(f redisstore.Frozen) {
 	}
 }
 
-// bringUpToDate has an index know what is stored: h, and what its archive holds. Callers
-// hold its mu.
+// bringUpToDate updates the index to h and its archive. archived is the number of messages that trims have moved. The
+// caller holds x.mu.
 func (s *Searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.History, archived int) error {
 	if x.index == nil || x.cut != h.Cut() || x.archived > archived {
 		if err := s.indexAnew(ctx, x, h, archived); err != nil {
 			return err
 		}
-	} else if x.archived < archived { // trims moved what this process may not have seen
+	} else if x.archived < archived { // trims moved messages that the index may lack
 		if err := s.fill(ctx, x, archived); err != nil {
 			return err
 		}
@@ -266,8 +265,8 @@ func (s *Searcher) bringUpToDate(ctx context.Context, x *indexed, h *memory.Hist
 	return nil
 }
 
-// indexAnew makes the index anew: of what is at hand and the newest segments at once, of the
-// others in the background, newest first.
+// indexAnew rebuilds the index. It adds h and the newest segments at once, and the others in the background, newest
+// first.
 func (s *Searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History, archived int) error {
 	segments, err := s.Store.Archives.Segments(ctx, h.Key())
 	if err != nil {
@@ -292,7 +291,7 @@ func (s *Searcher) indexAnew(ctx context.Context, x *indexed, h *memory.History,
 	return nil
 }
 
-// fillOlder puts some segments in front of an index. Callers hold its mu.
+// fillOlder adds the next older segments at the front of the index. The caller holds x.mu.
 func (s *Searcher) fillOlder(ctx context.Context, x *indexed) error {
 	start := max(len(x.older)-fillAtOnce, 0)
 	read, complete, err := s.readSegments(ctx, x.index.Key(), x.older[start:])
@@ -308,7 +307,8 @@ func (s *Searcher) fillOlder(ctx context.Context, x *indexed) error {
 	return nil
 }
 
-// readSegments gives the messages of segments, without those of one that is damaged or gone; whole: there is none.
+// readSegments returns the messages of segments, without damaged and missing ones. complete reports whether all
+// segments were read.
 func (s *Searcher) readSegments(ctx context.Context, key memory.Key, segments []redisstore.Segment) (
 	raw []json.RawMessage, complete bool, err error) {
 	read, err := s.Histories.readEach(ctx, key, segments)
@@ -319,7 +319,7 @@ func (s *Searcher) readSegments(ctx context.Context, key memory.Key, segments []
 	return raw, complete, err
 }
 
-// fillRest reads the rest of an archive, unless the index is made anew meanwhile.
+// fillRest adds the remaining segments of an archive. It stops if the index is rebuilt meanwhile.
 func (s *Searcher) fillRest(x *indexed, generation int) {
 	for s.Life.Err() == nil {
 		x.mu.Lock()
@@ -340,8 +340,8 @@ func (s *Searcher) fillRest(x *indexed, generation int) {
 	}
 }
 
-// fill takes in the segments that trims made since the index was brought up to date, which
-// another process may have written. Callers hold its mu.
+// fill adds the segments that trims have made after the last update of the index, in this or another process. The
+// caller holds x.mu.
 func (s *Searcher) fill(ctx context.Context, x *indexed, archived int) error {
 	segments, err := s.Store.Archives.Segments(ctx, x.index.Key())
 	if err != nil {
@@ -359,28 +359,28 @@ func (s *Searcher) fill(ctx context.Context, x *indexed, archived int) error {
 	return nil
 }
 
-// indexes are those of the histories that were searched lately.
+// indexes holds the indexes of recently searched histories.
 type indexes struct {
 	mu      sync.Mutex
 	entries map[memory.Key]*indexed // guarded by mu
 }
 
-// indexed is the index of one history, and how far it reaches.
+// indexed is the index of one history and the state that it covers.
 type indexed struct {
-	used  time.Time    // guarded by the mu of indexes
-	bytes atomic.Int64 // of the index
+	used  time.Time    // guarded by indexes.mu
+	bytes atomic.Int64 // size of the index
 
-	mu         sync.Mutex // held while it is brought up to date
+	mu         sync.Mutex // held while the index is updated
 	index      *recall.Index
-	generation int                  // raised when the index is made anew
-	older      []redisstore.Segment // that are not in the index yet, the oldest first
-	gaps       bool                 // a segment is damaged or gone, so that the index is never whole
-	sum        memory.Sum           // of the history as it is in the index
-	cut        int64                // the deliberate change that the index follows
-	archived   int                  // messages that trims had moved
+	generation int                  // incremented when the index is rebuilt
+	older      []redisstore.Segment // segments not yet in the index, oldest first
+	gaps       bool                 // a segment is damaged or missing; the index never becomes complete
+	sum        memory.Sum           // History.Sum of the indexed history
+	cut        int64                // turn of the last deliberate change that the index covers
+	archived   int                  // number of messages that trims had moved
 }
 
-// get gives the index of a history, which may have to be made.
+// get returns the entry of a history. Its index is nil until the first update.
 func (x *indexes) get(key memory.Key) *indexed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -396,7 +396,7 @@ func (x *indexes) get(key memory.Key) *indexed {
 	return entry
 }
 
-// holds says whether an index is in use.
+// holds reports whether ix is the current index of its history.
 func (x *indexes) holds(ix *recall.Index) bool {
 	x.mu.Lock()
 	entry := x.entries[ix.Key()]
@@ -409,7 +409,7 @@ func (x *indexes) holds(ix *recall.Index) bool {
 	return entry.index == ix
 }
 
-// drop forgets the indexes of histories.
+// drop removes the indexes of histories.
 func (x *indexes) drop(keys ...memory.Key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -418,15 +418,14 @@ func (x *indexes) drop(keys ...memory.Key) {
 	}
 }
 
-// DropChat forgets those of a chat.
+// DropChat removes the indexes of a chat.
 func (x *indexes) DropChat(chat memory.Chat) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.entries, func(key memory.Key, _ *indexed) bool { return key.Chat() == chat })
 }
 
-// bound forgets the indexes that were not used for longest until all have no more than
-// this many bytes.
+// bound removes the least recently used indexes until the total size is at most bytes.
 func (x *indexes) bound(bytes int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -440,7 +439,7 @@ func (x *indexes) bound(bytes int64) {
 		return
 	}
 	slices.SortFunc(keys, func(a, b memory.Key) int { return x.entries[a].used.Compare(x.entries[b].used) })
-	for _, key := range keys[:len(keys)-1] { // the newest is in use
+	for _, key := range keys[:len(keys)-1] { // the most recent one is in use
 		if total <= bytes {
 			return
 		}
@@ -449,23 +448,21 @@ func (x *indexes) bound(bytes int64) {
 	}
 }
 
-// This file is about finding what says the same in other words: the newest messages of
-// histories that are searched get vectors by the embedding model that the apiserver has.
-// Without vectors, or without an answer in time, a search goes by words alone.
-
 const (
-	vectorWait  = time.Second      // for that of a query
-	vectorPause = 30 * time.Second // after a failure, in which the apiserver is not asked
+	vectorWait  = time.Second      // for the vector of a query
+	vectorPause = 30 * time.Second // without requests to the apiserver after a failure
 )
 
-// placing is the work on vectors. The zero value is ready.
+// placing is the state of the work on vectors. The newest messages of searched histories get vectors from the
+// apiserver's embedding model. Without vectors, or if the query's vector is late, a search uses only words. The zero
+// value is ready to use.
 type placing struct {
-	muted   atomic.Int64 // until when the apiserver is not asked, in Unix milliseconds
-	working sync.Map     // the indexes that are being placed
-	turn    sync.Mutex   // held while messages are placed, so that searches' requests find room
+	muted   atomic.Int64 // Unix ms until which the apiserver gets no requests
+	working sync.Map     // indexes whose messages are being placed
+	turn    sync.Mutex   // held while messages are placed, so that search requests find room
 }
 
-// vectors places texts, or says why not, once for a while.
+// vectors returns the vectors of texts, or nil. After a failure it logs the reason and pauses requests for vectorPause.
 func (s *Searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	if time.Now().UnixMilli() < s.placing.muted.Load() {
 		return nil
@@ -485,7 +482,7 @@ func (s *Searcher) vectors(ctx context.Context, texts ...string) [][]float32 {
 	return nil
 }
 
-// vectorOf places a query; nil if that takes too long.
+// vectorOf returns the vector of a query, or nil if there is none within vectorWait.
 func (s *Searcher) vectorOf(ctx context.Context, query string) []float32 {
 	ctx, cancel := context.WithTimeout(ctx, vectorWait)
 	defer cancel()
@@ -495,8 +492,7 @@ func (s *Searcher) vectorOf(ctx context.Context, query string) []float32 {
 	return nil
 }
 
-// place gives vectors to the newest messages of indexes that have none, in the background, for
-// as long as the indexes are in use.
+// place requests missing vectors for the newest messages of indexes in the background, while the indexes are in use.
 func (s *Searcher) place(indexes ...*recall.Index) {
 	for _, ix := range indexes {
 		if _, busy := s.placing.working.LoadOrStore(ix, true); busy {
@@ -510,7 +506,7 @@ func (s *Searcher) place(indexes ...*recall.Index) {
 	}
 }
 
-// placeSome gives vectors to some messages; false if none is left, or if that failed.
+// placeSome requests vectors for some messages. It returns false if no message needs one, or after a failure.
 func (s *Searcher) placeSome(ix *recall.Index) bool {
 	s.placing.turn.Lock()
 	defer s.placing.turn.Unlock()

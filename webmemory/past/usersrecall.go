@@ -15,16 +15,12 @@ import (
 	"mneme/webmemory/node"
 )
 
-// This file is about finding what a user said in any chat. The chats are those that were posted under the user alone, so
-// that no user is shown what another one said; which those are stands in Redis and is looked at before and after a
-// search.
-
 var errNotEverywhere = &api.Problem{
 	Status: http.StatusForbidden, Code: "recall_everywhere_off",
 	Message: "Chats are not searched together here: set recall.everywhere to how many of a user's chats may be.",
 }
 
-// GetUserRecall is GET /v1/users/{user}/recall.
+// GetUserRecall handles GET /v1/users/{user}/recall.
 func (s *Searcher) GetUserRecall(c *gin.Context, u memory.User) error {
 	q, err := queryOf(c, node.ZoneOf(c.Request.Context(), s.Core, c.Query("time_zone"), u))
 	if err != nil {
@@ -33,7 +29,7 @@ func (s *Searcher) GetUserRecall(c *gin.Context, u memory.User) error {
 	return AnswerUser(c, s, q, u)
 }
 
-// AnswerUser searches the chats of a user, and answers with what was found.
+// AnswerUser searches the chats of a user and writes the response.
 func AnswerUser(c *gin.Context, s *Searcher, q recall.Query, u memory.User) error {
 	if s.Cfg.RecallEverywhere == 0 {
 		return errNotEverywhere
@@ -42,8 +38,9 @@ func AnswerUser(c *gin.Context, s *Searcher, q recall.Query, u memory.User) erro
 	return api.Answer(c.Writer, http.StatusOK, out, err)
 }
 
-// foundOfUser searches the chats that a user posted in last. Chats that sleep are searched in their objects and do not
-// wake. Chats that cannot be read are named in the answer.
+// foundOfUser searches the user's most recent chats, but only chats in which no other user has posted. This keeps other
+// users' messages out of the result. Redis is checked before and after the search. Sleeping chats are searched in their
+// objects and do not wake. out.Unread lists chats that cannot be read.
 func foundOfUser(ctx context.Context, s *Searcher, q recall.Query, u memory.User) (out memory.Recalled, err error) {
 	posted, err := s.Store.Users.Recent(ctx, u, s.Cfg.RecallEverywhere)
 	if err != nil {
@@ -90,7 +87,7 @@ func foundOfUser(ctx context.Context, s *Searcher, q recall.Query, u memory.User
 				return out, err
 			}
 		}
-		if exclusive[chat] { // else another user has posted there meanwhile
+		if exclusive[chat] { // otherwise another user has posted meanwhile
 			hit := hitOf(h)
 			hit.Chat = chat.ID()
 			out.Hits = append(out.Hits, hit)
@@ -99,7 +96,7 @@ func foundOfUser(ctx context.Context, s *Searcher, q recall.Query, u memory.User
 	return out, nil
 }
 
-// stillAlone reports whether all of a chat was posted under a user. A chat that still sleeps has not changed.
+// stillAlone reports whether only u has posted in a chat. A chat that still sleeps has not changed.
 func (s *Searcher) stillAlone(ctx context.Context, u memory.User, chat memory.Chat,
 	asleep map[memory.Chat]redisstore.Frozen) (bool, error) {
 	if _, slept := asleep[chat]; slept {
