@@ -16,13 +16,12 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about erasing. An erasure is done under the chat's lease, before all posts
-// that wait for it. Then it is a fact with a number (a tombstone): in Redis for all
-// processes, and on the disk of each that has applied it to what it holds (tombstones.go).
-
-// Eraser erases a chat or one of its histories, or redacts messages, under a turn that its caller holds, and finishes
-// what another process left half done. The gateway's conversation goes first; from then on to the last step the chat's
-// meta says what is pending.
+// Eraser erases a chat or a single history, or redacts messages. Its caller holds the chat's turn. Eraser also finishes
+// changes that another process left half done. An erasure becomes a tombstone with its turn: in Redis for all
+// processes, and on the disk of each process that has applied it.
+//
+// The gateway's conversation is erased first. From then until the last step, the chat's meta records the pending
+// change, so that the next holder of the lease can finish it.
 type Eraser struct {
 	*node.Core
 	Peers      *node.Peers
@@ -31,11 +30,11 @@ type Eraser struct {
 	Tombstones *Tombstones
 }
 
-// Scope is what of a chat is to be erased: one history, or everything.
+// Scope selects what an erasure removes from a chat: one history, or everything.
 type Scope struct {
 	History *memory.Key
-	Scan    bool // look through all keys of Redis
-	Counted bool // what its calls of models took stays counted: its tenant goes as a whole
+	Scan    bool // scan all keys of Redis
+	Counted bool // keep the chat's usage counters: its whole tenant is erased
 }
 
 func (w Scope) has(key memory.Key) bool { return w.History == nil || *w.History == key }
@@ -61,17 +60,15 @@ func ParseScope(text string) Scope {
 	return Scope{Scan: text == "scan", Counted: text == "counted"}
 }
 
-// Scrub returns when nothing that was erased is in a file of the store's any more.
+// Scrub waits until the store's files contain no erased text.
 func (s *Eraser) Scrub() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Life), node.ScrubWait)
 	defer cancel()
 	return s.Store.Server.Scrub(ctx)
 }
 
-// EraseUnder erases under the chat's lease. The gateway's conversation goes first, whole:
-// it may hold what any of the histories does, and once the chat is gone its id is lost. From then on to the last step
-// the chat's meta says that an erasure is pending, so that the process that takes the lease next brings to its end
-// what this one may leave.
+// EraseUnder erases the scope what under the chat's lease. It starts with the whole conversation at the gateway, which
+// may contain text of any history. Once the chat is erased, the conversation's id is lost.
 func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what Scope) (webapi.Erased, error) {
 	out := webapi.Erased{Erased: []string{}}
 	cards, err := s.Store.Chats.Cards(ctx, w.Chat)
@@ -100,15 +97,15 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what Scope) (we
 	if err != nil {
 		return out, err
 	}
-	// Also what is not there gets its tombstone: Redis may just have lost it, and a process
-	// that was not told yet may be about to write it back.
+	// Missing histories get a tombstone too. Redis may have just lost them, and a process that does not know of the
+	// erasure yet may be about to write them back.
 	keys := slices.Clone(chatKeys)
 	var extraKeys []string
-	for key := range w.Histories { // what left a number or a tombstone
+	for key := range w.Histories { // keys with a turn or a tombstone
 		keys = append(keys, key)
 	}
 	if what.History != nil {
-		keys = append(keys, *what.History) // of a subagent that is in no list, perhaps
+		keys = append(keys, *what.History) // its subagent may be missing from every list
 	}
 	if what.Scan {
 		var scanned []memory.Key
@@ -130,7 +127,7 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what Scope) (we
 	out.Erased = append(out.Erased, extraKeys...)
 	out.Nothing = len(out.Erased) == 0 && len(setAsides) == 0 && (what.History != nil || cards[0].Missing)
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return !what.has(k) })
-	// From here on it is a fact: a process that holds a copy drops it, and none is written back.
+	// From here on the erasure is final: processes drop their copies and write none back.
 	fact := node.Erasure{Name: erasures.Chat(w.Chat), Turn: w.Number}
 	if what.History != nil {
 		fact.Name = what.History.String()
@@ -142,7 +139,7 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what Scope) (we
 	if err := s.Store.Erasures.Note(ctx, fact.Turn, fact.Name); err != nil {
 		return out, err
 	}
-	if what.has(memory.ChatKey(w.Chat)) { // which has the messages that notes of users were made from
+	if what.has(memory.ChatKey(w.Chat)) { // notes of users are made from the chat's own messages
 		if _, err := s.Store.Users.VoidNotes(ctx, w.Chat, func(memory.Note) bool { return true }); err != nil {
 			return out, err
 		}
@@ -166,15 +163,16 @@ func (s *Eraser) EraseUnder(ctx context.Context, w *runs.Writer, what Scope) (we
 			return out, err
 		}
 	}
-	s.Cache.Forget(keys...) // also what this turn has read, which is no older than the erasure: it is not written back
+	s.Cache.Forget(keys...) // also copies of this turn: they are no older than the erasure, but must not be written back
 	err = s.eraseStored(ctx, w, fact, runs, keys, extraKeys)
-	s.Cache.Forget(keys...) // what was read while the store erased
+	s.Cache.Forget(keys...) // copies read while the store erased
 	return out, err
 }
 
-// FinishErasure does the whole of an erasure once more, of which each step may have been done. A turn that found it and
-// goes on does so in another conversation. One that takes something away itself gets none: were its process killed before
-// it did, the id would stand in the tombstone of a chat that is gone and that no list names.
+// FinishErasure runs a pending erasure again from the start. Any of its steps may be done already. If goesOn is true,
+// the turn that found the pending erasure continues in a new conversation. A turn that itself removes something gets no
+// new conversation. If its process were killed before the removal, the conversation's id would stay in the tombstone of
+// a deleted chat that no list names.
 func (s *Eraser) FinishErasure(ctx context.Context, w *runs.Writer, what Scope, goesOn bool) error {
 	if _, err := s.EraseUnder(ctx, w, what); err != nil || what.History != nil || !goesOn {
 		return err
@@ -182,8 +180,7 @@ func (s *Eraser) FinishErasure(ctx context.Context, w *runs.Writer, what Scope, 
 	return s.scrubbedLater(ctx, w)
 }
 
-// scrubbedLater has the store's files scrubbed of what was taken away under a turn, beside the turn, which goes on in
-// another conversation.
+// scrubbedLater scrubs the store's files in the background. The turn continues in a new conversation.
 func (s *Eraser) scrubbedLater(ctx context.Context, w *runs.Writer) error {
 	s.Workers.Go(func() {
 		if err := s.Scrub(); err != nil {
@@ -193,7 +190,7 @@ func (s *Eraser) scrubbedLater(ctx context.Context, w *runs.Writer) error {
 	return s.FreshConversation(ctx, w)
 }
 
-// ForgetUsage takes an erased chat or user out of the counters of what calls of models took.
+// ForgetUsage removes an erased chat or user from the counters of model usage. name is its id.
 func (s *Eraser) ForgetUsage(ctx context.Context, tenant memory.Tenant, groupBy tally.Dimension, name string) error {
 	if err := s.Cfg.Usage.Forget(ctx, tenant, groupBy, name); err != nil {
 		return fmt.Errorf("%w: %w", memory.ErrUnavailable, err)
@@ -201,9 +198,8 @@ func (s *Eraser) ForgetUsage(ctx context.Context, tenant memory.Tenant, groupBy 
 	return nil
 }
 
-// eraseStored erases all of a chat in Redis: the runs that are known here, the histories
-// with what belongs to them, what lies beside these, and the runs that other processes
-// know of once they are told.
+// eraseStored erases everything of a chat in Redis: its known runs, its histories with their data, and extraKeys. It
+// then sends fact to the other processes, and erases the runs that they report.
 func (s *Eraser) eraseStored(
 	ctx context.Context, w *runs.Writer, fact node.Erasure, runs []string, keys []memory.Key, extraKeys []string,
 ) error {
@@ -222,11 +218,11 @@ func (s *Eraser) eraseStored(
 	if err := s.Store.Stored.Chat(ctx, w.Chat, 0); err != nil {
 		return err
 	}
-	return s.Store.EraseChat(ctx, w.Number, w.Chat) // with its meta, which said that the erasure is pending
+	return s.Store.EraseChat(ctx, w.Number, w.Chat) // with the meta, which marks the erasure as pending
 }
 
-// FreshConversation gives a chat another conversation at the gateway. The one before was erased, and a process that
-// hears of that later erases it once more.
+// FreshConversation starts a new conversation for a chat at the gateway. The previous conversation was erased, and a
+// process that learns of the erasure later repeats it.
 func (s *Eraser) FreshConversation(ctx context.Context, w *runs.Writer) error {
 	fresh := rand.Text()
 	if _, err := s.Store.Turns.ChangeConversation(ctx, w.Chat, fresh); err != nil {
@@ -239,7 +235,7 @@ func (s *Eraser) FreshConversation(ctx context.Context, w *runs.Writer) error {
 	return nil
 }
 
-// UndoImport erases what an import has stored that is not whole.
+// UndoImport erases the histories of an incomplete import.
 func (s *Eraser) UndoImport(ctx context.Context, w *runs.Writer, keys ...memory.Key) error {
 	if err := s.Cache.Erase(ctx, w.Number, keys...); err != nil {
 		return err
@@ -247,12 +243,9 @@ func (s *Eraser) UndoImport(ctx context.Context, w *runs.Writer, keys ...memory.
 	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 }
 
-// This file erases users: the notes at once, and the chats some at a time. The list of the chats is in Redis, and each
-// chat leaves it when it is erased. Redis also lists the erasures that are not done, so that other processes finish
-// them. Two at once do no harm.
-
-// Bounds of one request that erases chats of a user.
+// Limits of one request that erases chats of a user. Notes are erased at once, chats in batches. Redis lists the
+// remaining chats and unfinished erasures, for other processes to finish. Concurrent erasures of a user do no harm.
 const (
 	MaxUserChats  = 50
-	UserEraseTime = 20 * time.Second // after which no further chat is begun with
+	UserEraseTime = 20 * time.Second // the request starts no further chat after this time
 )

@@ -18,12 +18,11 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about redaction: messages of a chat lose their text, in the histories, in their archives, and
-// wherever else it is kept. It is an erasure (erase.go) with a name of its own, by which each process takes
-// the text out of what it holds. The histories themselves follow their cuts.
-
-// Redactor blanks the text of messages, in Redis and in the copies of this process. Redacting once more changes
-// nothing, so that it may be done again whenever Redis came back with the text.
+// Redactor blanks the text of messages in Redis and in this process's copies. It is idempotent, so that it can run
+// again if Redis returns with the text.
+//
+// A redaction is an erasure with its own kind of name. Each process that receives the name removes the text from what
+// it holds. Cached histories follow their cuts instead.
 type Redactor struct {
 	*node.Core
 	Histories *past.Histories
@@ -32,21 +31,20 @@ type Redactor struct {
 // RedactTimeout limits a redaction, which reads the whole chat. 100,000 messages take seconds.
 const RedactTimeout = 5 * time.Minute
 
-// MaxRedacted bounds the messages of an exchange that are named one by one.
+// MaxRedacted limits how many messages of an exchange are named one by one.
 const MaxRedacted = 1000
 
-// RedactionPlan is what a redaction is to do.
+// RedactionPlan describes a redaction.
 type RedactionPlan struct {
 	What erasures.Redaction
 	Keys []memory.Key // the chat's histories
 	Out  webapi.Redacted
 
-	HeadCache past.Heads // what is known of the histories' segments
+	HeadCache past.Heads // cached heads of the histories' segments
 }
 
-// RedactUnder redacts under the chat's lease. First goes what may be out of reach, so that nothing is changed
-// then. From there on to the last step the chat's meta says that the redaction is pending, so that the process that
-// takes the lease next brings to its end what this one may leave.
+// RedactUnder redacts under the chat's lease. It calls the services that may be unreachable first, while nothing has
+// changed. Then it marks the redaction as pending in the chat's meta until the last step.
 func (s *Eraser) RedactUnder(ctx context.Context, w *runs.Writer, plan RedactionPlan) error {
 	if err := s.EraseConversations(ctx, w.Chat, w.Number); err != nil {
 		return err
@@ -64,15 +62,15 @@ func (s *Eraser) RedactUnder(ctx context.Context, w *runs.Writer, plan Redaction
 	return nil
 }
 
-// redactPending does what a redaction does that is pending, of which each step may have been done.
+// redactPending runs the steps of a pending redaction. Any step may be done already.
 func (s *Eraser) redactPending(ctx context.Context, w *runs.Writer, plan RedactionPlan) error {
 	if _, err := s.Tier.Forget(ctx, w.Chat, w.Number, false); err != nil {
 		return err
 	}
-	if err := s.Rewinder.dropRewound(ctx, w.Chat); err != nil { // which may hold the text
+	if err := s.Rewinder.dropRewound(ctx, w.Chat); err != nil { // set-aside messages may contain the text
 		return err
 	}
-	// Another process must not offer the one that was erased once more.
+	// Another process must not offer the erased conversation again.
 	if _, err := s.Store.Turns.ChangeConversation(ctx, w.Chat, rand.Text()); err != nil {
 		return err
 	}
@@ -97,7 +95,7 @@ func (s *Eraser) redactPending(ctx context.Context, w *runs.Writer, plan Redacti
 	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 }
 
-// releaseForgotten releases the entries of a quarantine that proposed a redaction.
+// releaseForgotten releases the quarantine entries that proposed this redaction.
 func (s *Eraser) releaseForgotten(ctx context.Context, chat memory.Chat, plan RedactionPlan) error {
 	entries, err := s.Store.Chats.Quarantined(ctx, chat)
 	entries = slices.DeleteFunc(entries, func(entry string) bool {
@@ -111,15 +109,14 @@ func (s *Eraser) releaseForgotten(ctx context.Context, chat memory.Chat, plan Re
 	return err
 }
 
-// FinishRedaction brings a redaction to its end that another process left pending. The turn that found it goes on in
-// another conversation.
+// FinishRedaction finishes a redaction that another process left pending. The turn continues in a new conversation.
 func (s *Eraser) FinishRedaction(ctx context.Context, w *runs.Writer, what erasures.Redaction) error {
 	keys, err := s.Store.Chats.Keys(ctx, w.Chat, s.Cfg.Agents()...)
 	if err != nil {
 		return err
 	}
 	if what.Run == "" {
-		keys = append(keys, what.Key) // of a subagent that is in no list, perhaps
+		keys = append(keys, what.Key) // its subagent may be missing from every list
 	}
 	if err := s.redactPending(ctx, w, RedactionPlan{What: what, Keys: keys}); err != nil {
 		return err
@@ -127,8 +124,9 @@ func (s *Eraser) FinishRedaction(ctx context.Context, w *runs.Writer, what erasu
 	return s.scrubbedLater(ctx, w)
 }
 
-// redactStored takes the text out of what Redis keeps in histories of a chat, with the notes made from it, by a
-// redaction that was made in a turn. It says whether there was any. again: without the turn.
+// redactStored removes the redacted text, and the notes made from it, from the histories keys in Redis. turn is the
+// turn of the redaction. If redo is true, redactStored writes without holding that turn. It reports whether it changed
+// anything.
 func (s *Redactor) redactStored(ctx context.Context, what erasures.Redaction, turn int64, redo bool,
 	headCache past.Heads, keys ...memory.Key) (changed bool, err error) {
 	for _, key := range keys {
@@ -139,7 +137,7 @@ func (s *Redactor) redactStored(ctx context.Context, what erasures.Redaction, tu
 		}
 		if h != nil {
 			changed = true
-			s.Cache.Forget(key) // what a look read meanwhile
+			s.Cache.Forget(key) // a copy that a concurrent read cached
 			s.Cache.Put(h)
 		}
 		writer := turn
@@ -166,7 +164,8 @@ func (s *Redactor) redactStored(ctx context.Context, what erasures.Redaction, tu
 	return changed, s.Store.Redactions.RemoveDamaged(ctx, keys...)
 }
 
-// suspects are texts of which one stands in a damaged part of an archive if the redaction may concern it.
+// suspects returns texts to search for in damaged parts of an archive. The redaction may concern a part that contains
+// any of the texts.
 func suspects(what erasures.Redaction) (texts []string) {
 	if what.Run != "" {
 		return []string{`"` + what.Run + "."}
@@ -177,7 +176,7 @@ func suspects(what erasures.Redaction) (texts []string) {
 	return texts
 }
 
-// redactAgain makes a redaction once more that Redis has forgotten, or not heard of to its end.
+// redactAgain repeats a redaction that Redis lost entirely or in part.
 func (s *Redactor) redactAgain(ctx context.Context, what erasures.Redaction, turn int64) error {
 	if err := s.Store.Rewinds.Drop(ctx, what.Chat, turn, 0); err != nil {
 		return err
@@ -186,7 +185,7 @@ func (s *Redactor) redactAgain(ctx context.Context, what erasures.Redaction, tur
 	if err != nil {
 		return err
 	}
-	// What was erased since may be there anew, imported under the same ids.
+	// A history that was erased since may exist again, imported under the same ids.
 	keys = slices.DeleteFunc(keys, func(k memory.Key) bool { return s.Follower.File.HistoryTurn(k) > turn })
 	changed, err := s.redactStored(ctx, what, turn, true, nil, keys...)
 	if err != nil {
@@ -205,8 +204,9 @@ func (s *Redactor) redactAgain(ctx context.Context, what erasures.Redaction, tur
 	return s.Store.Runs.Redact(ctx, what.Chat, turn, RedactedAnswer())
 }
 
-// RedactCopies takes the text of redactions that this disk knows out of this process's copies of a chat's
-// histories, which may be older: should Redis have lost all, what comes back from them does not say it.
+// RedactCopies applies the redactions that this disk knows to this process's copies of a chat's histories. The copies
+// may be older than the redactions. If Redis loses everything, a history restored from such a copy has no record of the
+// redactions.
 func (s *Redactor) RedactCopies(chat memory.Chat) error {
 	if len(s.Follower.File.Redactions(chat)) == 0 {
 		return nil
@@ -226,5 +226,5 @@ func (s *Redactor) RedactCopies(chat memory.Chat) error {
 	return nil
 }
 
-// RedactedAnswer is what a post gets that repeats a run after its answer was taken away.
+// RedactedAnswer returns the answer for a post that repeats a run whose answer was removed.
 func RedactedAnswer() []byte { return runs.EncodeFinal(api.ErrGone.Status, api.ErrGone) }

@@ -25,13 +25,11 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about going back: what was said behind a message is taken back, in every history of the
-// chat, and set aside for a day, in which it can be put back. It is a deliberate change: no older copy
-// brings it back, and what a run that was taken back has left in a spool stays away.
-
-// Rewinder takes messages back and puts them back, under a turn that its caller holds, and makes rewinds of other
-// processes true here. It writes the histories, what is set aside, and the facts by which all processes know of a
-// rewind: the fact comes before the first history changes.
+// Rewinder removes the messages after a given message from every history of a chat. It sets them aside for a day, and
+// can restore them during that day. Its caller holds the chat's turn. It also applies the rewinds of other processes.
+//
+// A rewind is a deliberate change: no older copy restores the messages, and spool entries of a rewound run are dropped.
+// All processes know of the rewind from its record, which is written before the first history changes.
 type Rewinder struct {
 	*node.Core
 	Registry  *runs.Registry
@@ -39,7 +37,7 @@ type Rewinder struct {
 	Histories *past.Histories
 }
 
-// ErrUnknownSetAside is the response to an id of set-aside messages that is unknown or expired.
+// ErrUnknownSetAside indicates that the id of set-aside messages is unknown or expired.
 var ErrUnknownSetAside = &api.Problem{Status: http.StatusNotFound, Code: webapi.CodeUnknownSetAside,
 	Message: "Nothing is set aside for this chat under this id; it is kept for a day."}
 
@@ -48,14 +46,14 @@ type RewindRequest struct {
 	Target json.RawMessage `json:"to"`
 }
 
-// Bounds of a piece that is set aside.
+// Limits of one piece of set-aside messages.
 const (
 	pieceMessages = 256
 	pieceBytes    = 1 << 20
 )
 
-// RewindUnder takes back what was said behind a message, under the chat's lease. Nothing changes before all
-// of that is set aside; from then on the rewind is brought to its end, whatever happens to this process.
+// RewindUnder removes the messages after target under the chat's lease. It sets all of them aside before anything
+// changes. From then on the rewind will be finished, even if this process dies.
 func (s *Rewinder) RewindUnder(ctx context.Context, w *runs.Writer, target string,
 	headCache past.Heads) (out webapi.SetAside, err error) {
 	v, err := s.Histories.Pin(ctx, w.Histories, headCache)
@@ -95,7 +93,7 @@ func (s *Rewinder) RewindUnder(ctx context.Context, w *runs.Writer, target strin
 	return SetAsideEntry(a), s.FinishRewind(ctx, w, &a, headCache)
 }
 
-// setAside sets aside what goes of one history, and notes the runs of it.
+// setAside sets aside the messages of one history that l removes, and adds their runs to runs.
 func (s *Rewinder) setAside(ctx context.Context, w *runs.Writer, id string, p past.Pinned, l *past.Boundary,
 	runs map[string]bool) (history redisstore.AsideHistory, err error) {
 	history.Key, history.IDs = p.Key().String(), map[string]bool{}
@@ -156,16 +154,16 @@ func (s *Rewinder) setAside(ctx context.Context, w *runs.Writer, id string, p pa
 	return history, flush()
 }
 
-// What a chat's meta may say to have begun and not to be over; a redaction is there by its name among the erasures.
+// Pending changes in a chat's meta. A pending redaction is recorded by its name in package erasures.
 const (
-	PendingRewind  = "rewind:"  // and its id
-	PendingRestore = "restore:" // and the id of the rewind
-	PendingImport  = "import"   // of all that is there, or a fork
-	PendingErase   = "erase:"   // and of what, see wanted.String
+	PendingRewind  = "rewind:"  // followed by the rewind's id
+	PendingRestore = "restore:" // followed by the rewind's id
+	PendingImport  = "import"   // of the whole chat, or a fork
+	PendingErase   = "erase:"   // followed by Scope.String()
 )
 
-// FinishRewind takes back what is set aside. First it is a fact, for all processes: they drop what they
-// have of the runs, and no older copy counts.
+// FinishRewind removes the set-aside messages from the histories. It first records the rewind for all processes. They
+// drop what they hold of the runs. After that no older copy is valid.
 func (s *Rewinder) FinishRewind(ctx context.Context, w *runs.Writer, a *redisstore.SetAside,
 	headCache past.Heads) error {
 	fact := rewound{Chat: memory.StoredChat{Chat: w.Chat}, Turn: w.Number, Rewind: a.Turn(), Runs: a.Runs}
@@ -218,8 +216,8 @@ func (s *Rewinder) FinishRewind(ctx context.Context, w *runs.Writer, a *redissto
 	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", a.ID, 0)
 }
 
-// takeBackBeside takes back what lies beside the messages of a chat's histories: the notes, the chat's and its users',
-// of which void says so, and what is kept of runs.
+// takeBackBeside removes the data that belongs to rewound messages: the notes that void selects, of the chat and its
+// users, and the stored data of runs.
 func (s *Rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.Chat, keys []memory.Key,
 	void func(memory.Note) bool, runs []string) error {
 	for _, key := range keys {
@@ -233,7 +231,7 @@ func (s *Rewinder) takeBackBeside(ctx context.Context, turn int64, chat memory.C
 	return s.Store.Runs.TakeBack(ctx, chat, runs...)
 }
 
-// SetAsideEntry returns set-aside messages in the form of the API.
+// SetAsideEntry returns set-aside messages in their API form.
 func SetAsideEntry(a redisstore.SetAside) webapi.SetAside {
 	out := webapi.SetAside{ID: a.ID, TS: a.TS, Until: float64(a.Until.UnixMilli()) / 1000, Messages: a.MessageCount(),
 		Histories: []webapi.SetAsideHistory{}}
@@ -248,7 +246,7 @@ func SetAsideEntry(a redisstore.SetAside) webapi.SetAside {
 	return out
 }
 
-// RestoreUnder puts back what is set aside, under the chat's lease.
+// RestoreUnder restores set-aside messages under the chat's lease.
 func (s *Rewinder) RestoreUnder(ctx context.Context, w *runs.Writer, a *redisstore.SetAside) error {
 	if err := s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, PendingRestore+a.ID, a.ID, s.Cfg.Lease); err != nil {
 		return err
@@ -256,8 +254,8 @@ func (s *Rewinder) RestoreUnder(ctx context.Context, w *runs.Writer, a *redissto
 	return s.FinishRestore(ctx, w, a)
 }
 
-// FinishRestore puts back what is set aside, of which some may be there already. Late entries of the runs
-// in spools stay away: they may be here.
+// FinishRestore restores set-aside messages. Some of them may be restored already. Spool entries of the runs that
+// arrive late stay dropped, because the restored messages may include them.
 func (s *Rewinder) FinishRestore(ctx context.Context, w *runs.Writer, a *redisstore.SetAside) error {
 	name := map[string]int64{erasures.Restored(w.Chat, a.ID): w.Number}
 	if err := s.Follower.File.Add(name); err != nil {
@@ -271,7 +269,7 @@ func (s *Rewinder) FinishRestore(ctx context.Context, w *runs.Writer, a *redisst
 		if history.Messages == 0 {
 			continue
 		}
-		// From here on copies that end where the rewind did are old ones.
+		// From here on, a copy that ends at the rewind's target is outdated.
 		s.NoteCut(key, w.Number)
 		present := map[string]bool{}
 		v, err := s.Histories.Pin(ctx, map[memory.Key]*memory.History{key: w.History(key)}, nil)
@@ -310,20 +308,17 @@ func (s *Rewinder) FinishRestore(ctx context.Context, w *runs.Writer, a *redisst
 	return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 }
 
-// This file is about rewinds as facts: how all processes hear of one, drop what they hold of it, and tell a Redis again
-// that has forgotten it.
-
-// rewound is a rewind as a fact, and the body of POST /internal/v1/rewinds.
+// rewound describes a rewind to other processes. It is the body of POST /internal/v1/rewinds.
 type rewound struct {
 	Chat   memory.StoredChat `json:"chat"`
-	Turn   int64             `json:"turn"`   // in which the histories change
-	Rewind int64             `json:"rewind"` // in which the rewind began
-	Runs   []string          `json:"runs"`   // that it takes back
+	Turn   int64             `json:"turn"`   // turn of the change to the histories
+	Rewind int64             `json:"rewind"` // turn of the rewind's start
+	Runs   []string          `json:"runs"`   // runs that the rewind removes
 	Keys   []string          `json:"keys"`   // histories that change
 }
 
-// tellRewound notes a rewind here and in Redis, and tells the other processes, of which those that cannot be
-// reached find it there.
+// tellRewound records a rewind here and in Redis, and sends it to the other processes. Unreachable processes find it in
+// Redis.
 func (s *Rewinder) tellRewound(ctx context.Context, fact rewound) error {
 	if err := s.applyRewound(ctx, fact); err != nil {
 		return err
@@ -359,7 +354,7 @@ func (s *Rewinder) tellRewound(ctx context.Context, fact rewound) error {
 	}
 }
 
-// PostRewound is POST /internal/v1/rewinds: another process takes something back.
+// PostRewound handles POST /internal/v1/rewinds. Another process sends it to announce a rewind.
 func (s *Rewinder) PostRewound(c *gin.Context, fact rewound) error {
 	if fact.Chat.Chat.IsZero() || fact.Turn <= 0 || fact.Rewind <= 0 {
 		return problem.BadRequest("A rewind has a chat, a turn and the turn in which it began.")
@@ -367,8 +362,8 @@ func (s *Rewinder) PostRewound(c *gin.Context, fact rewound) error {
 	return api.Answer(c.Writer, http.StatusOK, struct{}{}, s.applyRewound(c.Request.Context(), fact))
 }
 
-// applyRewound drops what this process and its disk hold of runs that are taken back, and what was said to
-// models; the cuts, if it has some, are noted first.
+// applyRewound drops what this process and its disk hold of rewound runs. It also erases the chat's conversations at
+// the gateway. It records the cuts of fact, if there are any, before it drops runs.
 func (s *Rewinder) applyRewound(ctx context.Context, fact rewound) error {
 	if err := s.EraseConversations(ctx, fact.Chat.Chat, fact.Turn); err != nil {
 		return err
@@ -415,7 +410,7 @@ func (s *Rewinder) applyRewound(ctx context.Context, fact rewound) error {
 	return nil
 }
 
-// followRewinds applies the rewinds of other processes that this one was not told of.
+// followRewinds applies the rewinds of other processes that this process has not received.
 func (s *Rewinder) followRewinds(ctx context.Context, turns map[string]int64) error {
 	facts := map[memory.Chat]map[int64]*rewound{}
 	s.Follower.Mu.Lock()
@@ -443,7 +438,8 @@ func (s *Rewinder) followRewinds(ctx context.Context, turns map[string]int64) er
 	return nil
 }
 
-// RewindsOf is RewoundSince for the runs of a chat, with what Redis knows and this process was not told yet.
+// RewindsOf returns a function like RewoundSince for the runs of a chat. It also covers rewinds that only Redis knows
+// yet.
 func (s *Rewinder) RewindsOf(ctx context.Context, chat memory.Chat) (func(run string, turn int64) bool, error) {
 	s.Follower.Mu.Lock()
 	startTurn := s.Follower.StartTurn
@@ -455,7 +451,7 @@ func (s *Rewinder) RewindsOf(ctx context.Context, chat memory.Chat) (func(run st
 	}, err
 }
 
-// restoreRewinds takes back once more what rewinds took back of which Redis does not know any more.
+// restoreRewinds repeats the rewinds that this disk knows and Redis has lost.
 func (s *Rewinder) restoreRewinds(ctx context.Context) error {
 	recorded, err := s.Follower.File.Turns()
 	if err != nil {
@@ -488,7 +484,7 @@ func (s *Rewinder) restoreRewinds(ctx context.Context) error {
 	return nil
 }
 
-// rewindAgain takes back what runs said before a turn.
+// rewindAgain removes what each run wrote before the turn of its rewind. runs maps a run to that turn.
 func (s *Rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[string]int64) error {
 	keys, err := s.Store.Chats.Keys(ctx, chat, s.Cfg.Agents()...)
 	if err != nil {
@@ -529,7 +525,7 @@ func (s *Rewinder) rewindAgain(ctx context.Context, chat memory.Chat, runs map[s
 	return nil
 }
 
-// dropRewound deletes all that is set aside of a chat, which holds words of any of its histories.
+// dropRewound deletes all set-aside messages of a chat, because they may contain text of any history.
 func (s *Rewinder) dropRewound(ctx context.Context, chat memory.Chat) error {
 	return s.Store.Rewinds.Drop(ctx, chat, math.MaxInt64, 0)
 }

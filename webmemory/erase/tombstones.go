@@ -18,9 +18,9 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// Tombstones makes what was taken away (erasures, redactions, rewinds, cuts by hand) true in all that this process and
-// its disk hold, follows what other processes took away, and tells Redis again of what it has forgotten. It writes the
-// file of erasures and the list in Redis. Nothing is written back to Redis before it was synced (SyncErasures).
+// Tombstones applies erasures, redactions, rewinds and cuts by hand to everything that this process and its disk hold.
+// It follows the removals of other processes, and restores tombstones that Redis lost. It writes the file of erasures
+// and the list in Redis. Nothing is written back to Redis before SyncErasures has succeeded.
 type Tombstones struct {
 	*node.Core
 	Registry  *runs.Registry
@@ -30,7 +30,7 @@ type Tombstones struct {
 	Rewinder  *Rewinder
 }
 
-// PostErasure is POST /internal/v1/erasures: another process has erased something.
+// PostErasure handles POST /internal/v1/erasures. Another process sends it to announce an erasure.
 func (s *Tombstones) PostErasure(c *gin.Context, e node.Erasure) error {
 	concerned, ok := concernedBy(e.Name)
 	if !ok || e.Turn <= 0 {
@@ -42,14 +42,14 @@ func (s *Tombstones) PostErasure(c *gin.Context, e node.Erasure) error {
 		return err
 	}
 	if concerned.key == nil {
-		// An erasure or a redaction has the chat's turn, so that none of them goes on. A post that comes again with its key
-		// would find one that its apiserver knows.
+		// The erasure or redaction holds the chat's turn, so no run is active. A post that is repeated with its idempotency
+		// key must not find a run at this process's apiserver.
 		if err := s.Runs.DeleteRuns(c.Request.Context(), concerned.chat); err != nil {
 			return node.Unreachable(err)
 		}
 	}
 	if concerned.redacted {
-		// With it Redis has the cuts of the histories, by which cached copies are brought up to date.
+		// Redis has the cuts of the histories by now. They update the cached copies.
 		if err := s.FollowErasures(c.Request.Context()); err != nil {
 			return err
 		}
@@ -57,14 +57,14 @@ func (s *Tombstones) PostErasure(c *gin.Context, e node.Erasure) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// concerned is what an erasure is of, by its name.
+// concerned is the target of an erasure, parsed from its name.
 type concerned struct {
 	chat     memory.Chat
-	key      *memory.Key // one history, nil for all of the chat
-	redacted bool        // messages lost their text; the histories stay
+	key      *memory.Key // one history; nil for the whole chat
+	redacted bool        // messages lose their text; the histories stay
 }
 
-// concernedBy reads a name of package erasures; ok is false for that of another kind.
+// concernedBy parses a name of package erasures. ok is false for a name of another kind.
 func concernedBy(name string) (c concerned, ok bool) {
 	if r, redacted := erasures.RedactionOf(name); redacted {
 		return concerned{chat: r.Chat, redacted: true}, true
@@ -73,10 +73,10 @@ func concernedBy(name string) (c concerned, ok bool) {
 	return c, ok
 }
 
-// followMargin is by how much the clocks that make turns may differ.
+// followMargin bounds the difference between the clocks that produce turns.
 const followMargin = 10 * time.Minute
 
-// FollowErasures applies what was erased since this process last looked.
+// FollowErasures applies the erasures, cuts by hand and rewinds that were recorded since its last call.
 func (s *Tombstones) FollowErasures(ctx context.Context) error {
 	began := time.Now()
 	s.Follower.Mu.Lock()
@@ -101,10 +101,9 @@ func (s *Tombstones) FollowErasures(ctx context.Context) error {
 	return nil
 }
 
-// applyErasures erases from this process's memory and disk what was erased in turns,
-// by name, and notes it on the disk. What was applied before costs nothing. The
-// gateway's conversations go first: once they are forgotten here no other process may
-// know them.
+// applyErasures removes erased text from this process's memory and disk, and records the erasures on the disk. turns
+// maps the name of each erasure to its turn. Erasures that were applied before cost nothing. The gateway's
+// conversations are erased first: after this process forgets them, no other process may know them.
 func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) error {
 	f := &s.Follower
 	f.Mu.Lock()
@@ -123,7 +122,7 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 	fresh := map[string]int64{}
 	for name, turn := range turns {
 		if _, ok := erasures.UserOf(name); ok && turn > recorded[name] {
-			fresh[name] = turn // notes of users are in Redis alone: that it was told is what this disk has to know
+			fresh[name] = turn // notes of users are only in Redis; this disk only records the erasure
 		}
 		target, ok := concernedBy(name)
 		if !ok || turn <= f.Applied[name] {
@@ -131,7 +130,7 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 		}
 		fresh[name] = turn
 		for _, h := range s.Cache.List() {
-			// In the turn itself it was read before it was erased. After a redaction copies follow its cuts.
+			// A copy of the same turn was read before the erasure. After a redaction, copies follow its cuts.
 			if h.Key().Chat() == target.chat && (target.key == nil || *target.key == h.Key()) && !target.redacted &&
 				h.Turn() <= turn {
 				s.Cache.Forget(h.Key())
@@ -140,7 +139,7 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 		s.Registry.DropRuns(target.chat)
 		s.Searcher.Indexes.DropChat(target.chat)
 		if turn <= recorded[name] {
-			continue // another process of this disk has
+			continue // another process on this disk has removed the files
 		}
 		if err := s.Sessions.Remove(target.chat); err != nil {
 			return err
@@ -152,7 +151,7 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 	if err := f.File.Add(fresh); err != nil {
 		return err
 	}
-	if err := s.Spool.Forget(f.Reach, f.Covers); err != nil { // also of folders adopted since
+	if err := s.Spool.Forget(f.Reach, f.Covers); err != nil { // also in folders adopted since
 		return err
 	}
 	for name := range fresh {
@@ -166,17 +165,16 @@ func (s *Tombstones) applyErasures(ctx context.Context, turns map[string]int64) 
 	return nil
 }
 
-// runsOf are the runs of a chat that this process knows of: those that it has lately
-// shown, and those that wrote the messages of the histories.
+// runsOf returns the runs of a chat that this process knows: runs that it has shown lately, and runs that wrote
+// messages of the histories.
 func (s *Tombstones) runsOf(w *runs.Writer) []string {
 	runs := append(s.Registry.RunsHere(w.Chat), w.Runs()...)
 	slices.Sort(runs)
 	return slices.Compact(runs)
 }
 
-// followHandCuts keeps on this disk what other processes found changed by hand, and
-// brings copies of it up to date: should Redis lose it, an older one brings nothing
-// back.
+// followHandCuts records on this disk which histories other processes found changed by hand, and updates cached copies.
+// If Redis loses such a history, no older copy restores the text.
 func (s *Tombstones) followHandCuts(ctx context.Context, turns map[string]int64) error {
 	cuts, err := s.Cfg.Cuts.Turns()
 	if err != nil {
@@ -198,8 +196,8 @@ func (s *Tombstones) followHandCuts(ctx context.Context, turns map[string]int64)
 	return s.Cfg.Cuts.Add(fresh)
 }
 
-// SyncErasures brings together what this disk and Redis know of erasures and of changes
-// by hand. It tries until it has, or ctx ends: before that nothing may be written back.
+// SyncErasures exchanges erasures and changes by hand between this disk and Redis. It retries until it succeeds or ctx
+// ends. Nothing may be written back before it has succeeded.
 func (s *Tombstones) SyncErasures(ctx context.Context) error {
 	for {
 		err := s.trySyncErasures(ctx)
@@ -228,8 +226,7 @@ func (s *Tombstones) trySyncErasures(ctx context.Context) error {
 	return s.Rewinder.restoreRewinds(ctx)
 }
 
-// restoreErasures tells Redis again of what this disk knows to be erased, and erases
-// it there once more, before anything else is written back.
+// restoreErasures repeats in Redis the erasures that this disk knows, before anything else is written back.
 func (s *Tombstones) restoreErasures(ctx context.Context) error {
 	recorded, err := s.Follower.File.Turns()
 	if err != nil {
@@ -240,8 +237,7 @@ func (s *Tombstones) restoreErasures(ctx context.Context) error {
 		return err
 	}
 	oldest := time.Now().Add(-erasures.Life).UnixMilli()
-	// That Redis knows of an erasure does not say that all of it is done there: a failover
-	// may have lost the rest of it.
+	// Redis may know of an erasure and still have lost a part of its effect in a failover.
 	recent := time.Now().Add(-node.HalfErased).UnixMilli()
 	for name, turn := range recorded {
 		if turn < oldest || turn <= stored[name] && turn < recent {
@@ -254,7 +250,7 @@ func (s *Tombstones) restoreErasures(ctx context.Context) error {
 	return nil
 }
 
-// restoreHandCuts tells Redis again which histories were deleted or rewritten by hand.
+// restoreHandCuts restores in Redis which histories were deleted or rewritten by hand.
 func (s *Tombstones) restoreHandCuts(ctx context.Context) error {
 	cuts, err := s.Cfg.Cuts.Turns()
 	if err != nil {
@@ -271,9 +267,9 @@ func (s *Tombstones) restoreHandCuts(ctx context.Context) error {
 	return nil
 }
 
-// EraseForgotten is restoreErasures for one chat, just after its lease was taken. That a
-// Redis came back with an older state is noticed moments later only, and until then no
-// run may use what was erased, nor take it for read under the new fencing token.
+// EraseForgotten is restoreErasures for one chat, right after its lease was taken. This process notices only moments
+// later that Redis returned with an older state. Until then no run may use erased text, or treat it as read under the
+// new fencing token.
 func (s *Tombstones) EraseForgotten(ctx context.Context, chat memory.Chat) error {
 	if err := s.redactForgotten(ctx, chat); err != nil {
 		return err
@@ -302,8 +298,8 @@ func (s *Tombstones) EraseForgotten(ctx context.Context, chat memory.Chat) error
 	return nil
 }
 
-// redactForgotten is redactAgain of what this disk knows to be redacted in a chat, and Redis does not, just after the
-// chat's lease was taken.
+// redactForgotten repeats the redactions of a chat that this disk knows and Redis does not, right after the chat's
+// lease was taken.
 func (s *Tombstones) redactForgotten(ctx context.Context, chat memory.Chat) error {
 	recorded := s.Follower.File.Redactions(chat)
 	if len(recorded) == 0 {
@@ -328,8 +324,8 @@ func (s *Tombstones) redactForgotten(ctx context.Context, chat memory.Chat) erro
 	return nil
 }
 
-// EraseAgain erases in Redis what was written before the turn in which a chat or a history was
-// erased, by its name, and then tells Redis of the erasure, so that other processes apply it too.
+// EraseAgain erases in Redis what a chat or history had before turn. name identifies the erasure. EraseAgain then
+// records the erasure in Redis, so that other processes apply it too.
 func (s *Tombstones) EraseAgain(ctx context.Context, name string, turn int64) error {
 	if u, ok := erasures.UserOf(name); ok {
 		if err := s.Store.Users.VoidOldNotes(ctx, turn, u); err != nil {
@@ -339,7 +335,7 @@ func (s *Tombstones) EraseAgain(ctx context.Context, name string, turn int64) er
 	}
 	target, ok := concernedBy(name)
 	if !ok {
-		return nil // of a newer version
+		return nil // a newer version wrote the name
 	}
 	redo := func() error { return s.cutAgain(ctx, turn, target.chat, target.key) }
 	if r, redacted := erasures.RedactionOf(name); redacted {
@@ -351,8 +347,8 @@ func (s *Tombstones) EraseAgain(ctx context.Context, name string, turn int64) er
 	return s.Store.Erasures.Note(ctx, turn, name)
 }
 
-// cutAgain erases what was written before a turn: of one history, or, if key is nil, of all of
-// a chat, with what belongs to its runs and, at the gateway, its conversation.
+// cutAgain erases what was written before turn in one history or, if key is nil, in the whole chat. For the whole chat
+// it also erases the data of its runs and its conversation at the gateway.
 func (s *Tombstones) cutAgain(ctx context.Context, turn int64, chat memory.Chat, key *memory.Key) error {
 	if err := s.Store.Rewinds.Drop(ctx, chat, turn, 0); err != nil {
 		return err

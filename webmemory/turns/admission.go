@@ -28,13 +28,11 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about admission: what a post may hold, and idempotency. A post with an
-// idempotency key gives its run an id that follows from the key, so a repeated post finds
-// the run of the first one: it joins it, replays its end, or, if it failed in a way that
-// may pass, tries once more in a run of its own.
-
-// Admission checks posts and gives each its run: the one that a post with the same key began, or a new one. It writes
-// nothing itself; a post is refused before its run is registered, or is answered from the run.
+// Admission checks posts, and finds or starts the run of each. If a post has an idempotency key, its run's id is
+// derived from the key. A repeated post therefore finds the first post's run. It joins that run or replays its answer.
+// If that run failed and a retry may succeed, the repeated post starts another attempt with its own run.
+//
+// Admission writes nothing itself. It rejects an invalid post before it registers a run.
 type Admission struct {
 	*node.Core
 	Registry *runs.Registry
@@ -42,9 +40,8 @@ type Admission struct {
 	Starter  *Starter
 }
 
-// Answering is a handler of posts: post admits one, and it is answered by a stream of events, or
-// with its run's result. Thousands wait in here while their runs go on; post has returned by
-// then, so that each waiting goroutine's stack is small.
+// Answering returns a handler that admits a request with post, and answers with an event stream or the run's result.
+// Thousands of handlers wait here. post has returned by then, so the stack of each waiting goroutine is small.
 func (s *Admission) Answering(post func(*gin.Context) (*Admitted, error)) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		a, err := post(c)
@@ -78,14 +75,14 @@ func prefersAsync(r *http.Request) bool {
 	return false
 }
 
-// Admitted is a run that answers a post.
+// Admitted is the run that answers a post.
 type Admitted struct {
 	run    *runs.Run
-	answer *runs.Final // the answer, if it is known already
-	stream bool        // of events is what the client wants
+	answer *runs.Final // the final answer, if it is stored already
+	stream bool        // the client wants an event stream
 }
 
-// MessagePosted is POST /v1/chats/{chat}/messages.
+// MessagePosted handles POST /v1/chats/{chat}/messages.
 func (s *Admission) MessagePosted(c *gin.Context) (*Admitted, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil {
@@ -101,7 +98,7 @@ func (s *Admission) MessagePosted(c *gin.Context) (*Admitted, error) {
 	return s.admit(c, chat, p, p.Stream || problem.AcceptsSSE(c.Request))
 }
 
-// ChatPosted is POST /chat, the shape of the original service; it always streams.
+// ChatPosted handles POST /chat, the request format of the original service. It always streams.
 func (s *Admission) ChatPosted(c *gin.Context) (*Admitted, error) {
 	var p webapi.ChatRequest
 	if err := api.DecodeKnown(c.Writer, c.Request, node.MaxPost, &p); err != nil {
@@ -127,8 +124,7 @@ func (s *Admission) ChatPosted(c *gin.Context) (*Admitted, error) {
 	return s.admit(c, chat, p.MessageRequest, true)
 }
 
-// admit checks a post, has it run, or joins the run of an earlier post with the same
-// idempotency key.
+// admit checks a post and starts its run, or joins the run of an earlier post with the same idempotency key.
 func (s *Admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequest, stream bool) (*Admitted, error) {
 	images, err := s.check(&p)
 	if err != nil {
@@ -144,7 +140,7 @@ func (s *Admission) admit(c *gin.Context, chat memory.Chat, p webapi.MessageRequ
 	}
 	c.Header(webapi.RunID, r.ID)
 	if fresh || r.Attempt > 1 {
-		// The position is one in an earlier attempt, or in a run that is lost.
+		// The client's stream position belongs to an earlier attempt or to a lost run.
 		c.Request.Header.Del("Last-Event-ID")
 		c.Request.URL.RawQuery = ""
 	}
@@ -171,11 +167,11 @@ func (s *Admission) answerWhole(c *gin.Context, a *Admitted) error {
 	return nil
 }
 
-// places are what on_busy may say, and where each puts the post in the chat's line.
+// places maps each value of on_busy to the post's place in the chat's queue.
 var places = map[string]runs.Place{"": runs.PlaceLast, webapi.Queue: runs.PlaceLast, webapi.Reject: runs.PlaceIdle, webapi.Interrupt: runs.PlaceFirst}
 
-// check validates a post as far as no lease is needed for it, and fills in defaults. It gives the
-// references of the post's images, and has its message say that they are there.
+// check validates everything of a post that needs no lease, and fills in defaults. It returns the references of the
+// post's images, and adds a line for each image to p.Message.
 func (s *Admission) check(p *webapi.MessageRequest) (images []memory.Image, err error) {
 	if strings.TrimSpace(p.Message) == "" && len(p.Images) == 0 {
 		return nil, problem.BadRequest("message is missing or empty.")
@@ -206,7 +202,7 @@ func (s *Admission) check(p *webapi.MessageRequest) (images []memory.Image, err 
 	return images, nil
 }
 
-// versions are the values that agent_version may have.
+// versions returns the valid values of agent_version.
 func (s *Admission) versions() []string {
 	versions := []string{webapi.Master}
 	for _, a := range s.Cfg.Agents() {
@@ -215,7 +211,7 @@ func (s *Admission) versions() []string {
 	return versions
 }
 
-// idempotencyKey is the request's idempotency key, empty if it has none.
+// idempotencyKey returns the request's idempotency key, or "" if it has none.
 func idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values(webapi.IdempotencyKey)
 	if len(values) > 1 {
@@ -231,10 +227,10 @@ func idempotencyKey(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// begin gives the run of a post: a new one, or the one that an earlier post with the same
-// idempotency key began, here or in another process, with its final answer if that was
-// kept. It returns once the apiserver has accepted the run; a post refused before that has
-// left nothing behind. fresh: the run began for this very post.
+// begin returns the run of a post. fresh reports that this post started it. Otherwise an earlier post with the same
+// idempotency key did, in this or another process. answer is the run's final answer, if it is stored.
+//
+// begin returns after the apiserver has accepted the run. A post that is refused before that leaves nothing stored.
 func (s *Admission) begin(
 	ctx context.Context, chat memory.Chat, p webapi.MessageRequest, images []memory.Image, key string,
 ) (result *runs.Run, answer *runs.Final, fresh bool, err error) {
@@ -255,13 +251,13 @@ func (s *Admission) begin(
 	}
 }
 
-// runID follows from the chat, the idempotency key and the number of the attempt, so that
-// a repeated post finds its run; without a key it is random.
+// runID derives a run's id from the chat, the idempotency key and the attempt's number, so that a repeated post finds
+// its run. Without a key the id is random.
 func runID(chat memory.Chat, key string, attempt int) string {
 	if key == "" {
 		return rand.Text()
 	}
-	name := chat.String() + "\x00" + key // no header can hold the separator
+	name := chat.String() + "\x00" + key // no header can contain the separator
 	if attempt > 1 {
 		name += "\x00" + strconv.Itoa(attempt)
 	}
@@ -269,9 +265,9 @@ func runID(chat memory.Chat, key string, attempt int) string {
 	return base32.StdEncoding.EncodeToString(sum[:])[:26]
 }
 
-// try is one attempt at a post: it joins the run of the attempt's id, or starts it. The
-// number of a newer attempt instead: this one has failed in a way that may pass, or there
-// is a newer one already.
+// try makes one attempt at a post: it joins the run with the id of r, or starts r. If that run failed and a retry may
+// succeed, or if a newer attempt exists, try returns no run. In both cases newer is the number of the attempt to make
+// next.
 func (s *Admission) try(
 	ctx context.Context, r *runs.Run, p webapi.MessageRequest, key string,
 ) (result *runs.Run, answer *runs.Final, newer int, err error) {
@@ -297,7 +293,7 @@ func (s *Admission) try(
 		if joined != nil {
 			return joined, nil, 0, nil
 		}
-		// The earlier post was refused; this one may still run.
+		// The earlier post was refused, but this one may still run.
 	}
 	record, newer, err := s.findOrStart(ctx, r, p, key)
 	if err != nil || record != nil {
@@ -318,8 +314,8 @@ func (s *Admission) try(
 	return result, answer, 0, nil
 }
 
-// findOrStart gives the record of a run that another process has, with the number of a
-// newer attempt if there is one or should be. Without a record the run was started here.
+// findOrStart returns the record of r if the run exists already. If a newer attempt exists, or should be made, newer is
+// its number. If record is nil, findOrStart has started the run.
 func (s *Admission) findOrStart(
 	ctx context.Context, r *runs.Run, p webapi.MessageRequest, key string,
 ) (record *redisstore.Record, newer int, err error) {
@@ -337,7 +333,7 @@ func (s *Admission) findOrStart(
 		}
 		return record, newer, sameBody(record, r)
 	}
-	// One that is found here was begun by a post that came at the same time.
+	// A record from start belongs to a run that a concurrent post started.
 	if record, err = s.Starter.start(ctx, r, p); err != nil || record == nil {
 		return record, 0, err
 	}
@@ -347,9 +343,9 @@ func (s *Admission) findOrStart(
 	return record, newer, sameBody(record, r)
 }
 
-// findRecord gives the record in Redis of a run that another process, or this one before its
-// last start, began for the same idempotency key; nil for none. A run that is over, as its
-// client knows already, is waited for until its answer is kept.
+// findRecord returns the record in Redis of the run that an earlier post with the same idempotency key started, or nil.
+// Another process may have started it, or this one before its last restart. If the run has ended, as its client may
+// know, findRecord waits until the answer is stored.
 func (s *Admission) findRecord(ctx context.Context, r *runs.Run, key string) (*redisstore.Record, error) {
 	if key == "" {
 		return nil, nil
@@ -366,7 +362,7 @@ func (s *Admission) findRecord(ctx context.Context, r *runs.Run, key string) (*r
 			return nil, err
 		}
 		if last, err := event.Decode(line); len(line) > 0 && (err != nil || !last.Terminal()) {
-			return record, nil // it goes on
+			return record, nil // the run is active
 		}
 		if len(line) == 0 {
 			if ok, err := runs.IsNamed(ctx, s.Store, r.Chat, r.ID); err != nil || ok {
@@ -377,20 +373,20 @@ func (s *Admission) findRecord(ctx context.Context, r *runs.Run, key string) (*r
 			}
 		}
 		if node.Pause(ctx, node.Jitter(40*time.Millisecond)) != nil {
-			return record, nil // the process that has it did not come to keep its answer
+			return record, nil // the run's process did not store the answer in time
 		}
 	}
 }
 
 func sameBody(record *redisstore.Record, repeat *runs.Run) error {
-	if record.Body != "" && record.Body != repeat.Body { // "": Redis lost it before it was told how the run ended
+	if record.Body != "" && record.Body != repeat.Body { // "": Redis lost the record before the answer was stored
 		return problem.ErrKeyReused
 	}
 	return nil
 }
 
-// abandonedError is the error of a run that this process left, as a waiting client is told: 409 and
-// 503 would say that nothing ran, but it has, and goes on in another process.
+// abandonedError returns the error that a waiting client gets if this process left its run. It replaces 409 and 503,
+// which would mean that nothing ran: the run continues in another process.
 func abandonedError(err error) error {
 	p := *problem.FromError(err)
 	if p.Status == http.StatusNotFound { // no apiserver has the run any more, and this process may not close it
@@ -405,7 +401,7 @@ func abandonedError(err error) error {
 	return err
 }
 
-// storedAnswer is the final answer in a record; nil while the run goes on.
+// storedAnswer returns the final answer in a record, or nil while the run is active.
 func storedAnswer(record *redisstore.Record) *runs.Final {
 	f := new(runs.Final)
 	if len(record.Result) == 0 {

@@ -1,6 +1,6 @@
-// Package turns decides who may write to a chat, and begins runs.
+// Package turns decides which request may write to a chat, and starts runs.
 //
-// A post is checked (Admission), takes the chat's lease (Leaser), and starts a run (Starter). An answer to a wait resumes
-// one (Resumer). Runs of dead processes are taken over (Takeover), and runs that Redis lost are restored (Restorer,
-// WriteBacker). A package above it changes a chat only with a lease from Leaser.
+// Admission checks a post, Leaser takes the chat's lease, and Starter starts the run. Resumer resumes a run after an
+// answer to its waits. Takeover takes over runs of dead processes. Restorer and WriteBacker restore runs that Redis
+// lost. A package above turns changes a chat only with a lease from Leaser.
 package turns

@@ -17,24 +17,21 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about taking something of a chat away, by an erasure, a redaction or a rewind: under the chat's lease,
-// before all posts that wait for it, and after what runs was stopped. What is generic here is a function of the
-// leaser's.
-
-// eraseWait is how long an erasure waits for the chat's turn. Longer than a lease:
-// the holder may have died.
+// eraseWait is the minimum time that an erasure waits for the chat's turn. It is longer than a lease, because the
+// holder may have died.
 const eraseWait = 30 * time.Second
 
-// breakAfter bounds the time that the deletion of a chat waits for another holder of its lease.
+// breakAfter is how long the deletion of a chat waits for another holder before it breaks the lease.
 const breakAfter = 5 * time.Second
 
-// TakeAway takes something of a chat away, see TakeAwayNow, and answers with what do gives.
+// TakeAway runs do as TakeAwayNow does, and answers the request with its result.
 func TakeAway[A any](s *Leaser, c *gin.Context, chat memory.Chat, pos runs.Place, allowed time.Duration,
 	do func(context.Context, *runs.Writer) (A, error)) error {
 	return TakenAwayBy(s, c, func() (A, error) { return TakeAwayNow(s, chat, pos, allowed, do) })
 }
 
-// TakenAwayBy answers with what something gives that takes something of a chat away. It goes on if its client leaves.
+// TakenAwayBy runs do, which removes something from chats, and answers the request with its result. do continues if the
+// client disconnects.
 func TakenAwayBy[A any](s *Leaser, c *gin.Context, do func() (A, error)) error {
 	type end struct {
 		out A
@@ -42,7 +39,7 @@ func TakenAwayBy[A any](s *Leaser, c *gin.Context, do func() (A, error)) error {
 	}
 	done := make(chan end, 1)
 	ctx := c.Request.Context()
-	fair.Leave(ctx) // the removal takes a place of its own
+	fair.Leave(ctx) // do takes its own place in s.Work
 	s.Workers.Go(func() {
 		out, err := do()
 		if err != nil {
@@ -64,9 +61,9 @@ func TakenAwayBy[A any](s *Leaser, c *gin.Context, do func() (A, error)) error {
 	}
 }
 
-// TakeAwayNow erases or redacts, by do, under the chat's lease, which it takes before all
-// waiters and after stopping what runs: once it has returned no run can still use or write
-// what is gone. Posts that wait are refused. pos is Erasing or Deleting; allowed bounds do.
+// TakeAwayNow runs do, an erasure, redaction or rewind, under the chat's lease. It stops the active run and takes the
+// lease before all waiting posts, which are refused. It scrubs the store's files after do. After it returns, no run can
+// use or write the removed text. pos is runs.Erasing or runs.Deleting. allowed limits the time of do.
 func TakeAwayNow[A any](s *Leaser, chat memory.Chat, pos runs.Place, allowed time.Duration,
 	do func(context.Context, *runs.Writer) (A, error)) (out A, err error) {
 	if out, err = TakeAwayUnscrubbed(s, chat, pos, allowed, do); err != nil {
@@ -75,7 +72,7 @@ func TakeAwayNow[A any](s *Leaser, chat memory.Chat, pos runs.Place, allowed tim
 	return out, s.Eraser.Scrub()
 }
 
-// TakeAwayUnscrubbed is TakeAwayNow for a caller that takes several things away, and scrubs once.
+// TakeAwayUnscrubbed is TakeAwayNow for a caller that removes several things and then scrubs once.
 func TakeAwayUnscrubbed[A any](s *Leaser, chat memory.Chat, pos runs.Place, allowed time.Duration,
 	do func(context.Context, *runs.Writer) (A, error)) (out A, err error) {
 	ctx, cancel := context.WithTimeout(s.Life, max(eraseWait, 2*s.Cfg.Lease))
@@ -94,7 +91,7 @@ func TakeAwayUnscrubbed[A any](s *Leaser, chat memory.Chat, pos runs.Place, allo
 	}
 	defer func() {
 		yield()
-		s.Queue.NoteErasure(chat, "", 0) // posts that came during the erasure may have their turn
+		s.Queue.NoteErasure(chat, "", 0) // posts that arrived during the erasure may proceed
 		w.Next()
 	}()
 	fair.Do(fair.With(context.WithoutCancel(ctx), s.Work, chat.Tenant()), func(ctx context.Context) {

@@ -19,11 +19,8 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about agents that are not mneme's, such as Claude Code: the gateway, which hears what they and their
-// models say, has a turn of theirs recorded in a chat, and asks what was said there before. It comes with the rights of
-// the caller's key.
-
-// HeardRoutes record what the gateway heard, and recall for it.
+// HeardRoutes serves recall to the agents of runs, and recording and recall to the gateway, with the rights of the
+// caller's key. The gateway reads the traffic of agents outside mneme, such as Claude Code, and of their models.
 type HeardRoutes struct {
 	*node.Core
 	Leaser   *Leaser
@@ -32,34 +29,33 @@ type HeardRoutes struct {
 
 // heardTurn is the body of POST …/heard: a turn of an agent, or the items of a conversation.
 type heardTurn struct {
-	// Session and Turn tell the turn from all others: 1 to 32 letters and digits each. What was recorded of a turn is not
-	// recorded again.
+	// Session and Turn identify the turn: 1 to 32 letters and digits each. Recorded messages are not recorded again.
 	Session  string       `json:"session"`
 	Turn     string       `json:"turn"`
-	Subagent memory.Agent `json:"subagent,omitempty"` // whose turn it is: its user is the agent; empty for the user's own
-	Began    int64        `json:"began"`              // Unix milliseconds; what was erased since stays so
+	Subagent memory.Agent `json:"subagent,omitempty"` // the turn's subagent, whose user is the agent; empty for the user
+	Began    int64        `json:"began"`              // Unix milliseconds; a later erasure discards the turn
 	Input    string       `json:"said"`
-	Answer   string       `json:"answered,omitempty"` // empty while the turn goes on
-	// Origin is that of Answered: the agent, or whose words it is from.
+	Answer   string       `json:"answered,omitempty"` // empty while the turn is active
+	// Origin is the origin of Answer: the agent, or the source of its words.
 	Origin memory.Origin `json:"origin,omitzero"`
-	// Messages are recorded instead of Said and Answered, each as in the context of a one-shot.
+	// Messages are recorded instead of Input and Answer. Each has the form of a message in a one-shot's context.
 	Messages []json.RawMessage `json:"messages,omitempty"`
 }
 
-// Chats and sessions that turns are recorded in and under.
+// Chat ids and sessions of recorded turns.
 const (
-	agentChats  = "agent:" // how the ids of chats begin that the gateway records in
-	itemSession = "items"  // of the Conversations API, whose items go to the chat that the client names
+	agentChats  = "agent:" // id prefix of the chats that the gateway records in
+	itemSession = "items"  // session of the Conversations API, whose items are recorded in the chat that the client names
 )
 
-// maxTurn bounds the age of a recorded turn. The longest stream lasts hours: see proxy.stream_timeout.
+// maxTurn is the maximum age of a recorded turn. The longest stream lasts hours: see proxy.stream_timeout.
 const maxTurn = 24 * time.Hour
 
-// maxAhead is by how much the clock of another service may be ahead.
+// maxAhead is how far the clock of another service may be ahead.
 const maxAhead = time.Minute
 
-// check refuses turns in other chats and with older times than the gateway and the Conversations API record. A caller of
-// a service cannot write into the past of another chat.
+// check rejects turns that the gateway and the Conversations API do not record: in other chats, or with older times. A
+// service's caller cannot write into the past of another chat.
 func (t heardTurn) check(key memory.Key, now time.Time) error {
 	began := time.UnixMilli(t.Began)
 	switch {
@@ -71,7 +67,7 @@ func (t heardTurn) check(key memory.Key, now time.Time) error {
 	return nil
 }
 
-// messages returns what is recorded under a run.
+// messages returns the messages to record under run.
 func (t heardTurn) messages(run string, now time.Time) (out []memory.Message, err error) {
 	if len(t.Messages) > 0 {
 		for i, raw := range t.Messages {
@@ -108,7 +104,7 @@ func (t heardTurn) messages(run string, now time.Time) (out []memory.Message, er
 			m.Origin = sources.OriginOf(m.Content)
 		case m.Role == memory.RoleAssistant && t.Origin.Authority.Foreign() && t.Origin.Authority != "":
 			m.Origin = memory.Origin{Authority: t.Origin.Authority, Source: memory.Shorten(t.Origin.Source, memory.MaxSource)}
-			if m.Authority.LowerThan(memory.FromOutside) { // it is unknown
+			if m.Authority.LowerThan(memory.FromOutside) { // the authority is unknown
 				m.Authority = memory.FromOutside
 			}
 		default:
@@ -124,23 +120,24 @@ func (t heardTurn) messages(run string, now time.Time) (out []memory.Message, er
 
 // askedTurn is the body of POST …/recalled.
 type askedTurn struct {
-	Session  string       `json:"session"` // of which nothing is recalled: the agent has it before it
+	Session  string       `json:"session"` // excluded from recall: the agent has its messages already
 	Subagent memory.Agent `json:"subagent,omitempty"`
-	Query    string       `json:"query"`  // empty for the version alone
+	Query    string       `json:"query"`  // empty to get only the version
 	Budget   int          `json:"budget"` // tokens
 }
 
-// recalledTurn answers it.
+// recalledTurn is the response to an askedTurn.
 type recalledTurn struct {
 	memory.Recalled
-	// Erased is the history's version, which changes with each erasure. Parts of another version are not shown.
+	// Erased is the history's version, which changes with each erasure. The gateway does not show parts of another
+	// version.
 	Erased string `json:"erased"`
 }
 
-// MaxHeard bounds the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
+// MaxHeard limits the body of POST …/heard, in bytes: two texts of memory.MaxMessage each, in any JSON encoding.
 const MaxHeard = 2*6*memory.MaxMessage + 4096
 
-// heardID is the run under which a turn is recorded, of its session and itself.
+// heardID returns the id of the run that records a turn: its session and turn, joined.
 func heardID(parts ...string) (id string, err error) {
 	for _, part := range parts {
 		ok := part != "" && len(part) <= 32 && !strings.ContainsFunc(part, func(r rune) bool {
@@ -153,7 +150,7 @@ func heardID(parts ...string) (id string, err error) {
 	return strings.Join(parts, "-"), nil
 }
 
-// heardKey is the history of a turn.
+// heardKey returns the key of the history that a turn belongs to.
 func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil || subagent == "" {
@@ -163,7 +160,7 @@ func heardKey(c *gin.Context, subagent memory.Agent) (memory.Key, error) {
 	return memory.SubagentKey(agent, chat), err
 }
 
-// PostHeard is POST /internal/v1/chats/{chat}/heard.
+// PostHeard handles POST /internal/v1/chats/{chat}/heard.
 func (s *HeardRoutes) PostHeard(c *gin.Context, t heardTurn) error {
 	key, err := heardKey(c, t.Subagent)
 	if err != nil {
@@ -192,10 +189,10 @@ func (s *HeardRoutes) PostHeard(c *gin.Context, t heardTurn) error {
 	return api.Answer(c.Writer, http.StatusNoContent, nil, err)
 }
 
-// heardBehind is how many messages behind the end are looked through for one that was recorded before.
+// heardBehind is the number of newest messages that are searched for messages that were recorded before.
 const heardBehind = 100
 
-// writeHeard adds to a history those messages that it has not yet.
+// writeHeard appends the messages that the history does not have yet.
 func (s *HeardRoutes) writeHeard(w *runs.Writer, key memory.Key, messages []memory.Message) error {
 	h, recorded := w.History(key), map[string]bool{}
 	for i := h.Len() - 1; i >= 0 && i >= h.Len()-heardBehind; i-- {
@@ -215,7 +212,7 @@ func (s *HeardRoutes) writeHeard(w *runs.Writer, key memory.Key, messages []memo
 	return w.Trim(s.Cfg.MaxHistory)
 }
 
-// PostRecalled is POST /internal/v1/chats/{chat}/recalled.
+// PostRecalled handles POST /internal/v1/chats/{chat}/recalled.
 func (s *HeardRoutes) PostRecalled(c *gin.Context, req askedTurn) error {
 	key, err := heardKey(c, req.Subagent)
 	if err != nil {
@@ -244,8 +241,8 @@ func (s *HeardRoutes) PostRecalled(c *gin.Context, req askedTurn) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// PostRecall searches for the agents of a run, see memory.RecallRequest. It leaves out messages of the run itself, which
-// they have.
+// PostRecall searches for the agents of a run; see memory.RecallRequest. It leaves out messages of the run itself,
+// which the agents have.
 func (s *HeardRoutes) PostRecall(c *gin.Context, r *runs.Run, req memory.RecallRequest) error {
 	q, err := past.RecallQuery(req.Query, req.From, req.To, "", req.TimeZone)
 	if err != nil {
@@ -255,7 +252,7 @@ func (s *HeardRoutes) PostRecall(c *gin.Context, r *runs.Run, req memory.RecallR
 		return problem.BadRequest("budget is a whole number from 0 to %d, and overhead one of 0 or more.",
 			past.MaxRecallBudget)
 	}
-	if r.OwnCalls != nil { // nothing was said before
+	if r.OwnCalls != nil { // a one-shot has no past
 		return api.Answer(c.Writer, http.StatusOK, memory.Recalled{Hits: []memory.RecallHit{}}, nil)
 	}
 	q.Budget, q.Overhead, q.OldestFirst = cmp.Or(req.Budget, past.RecallBudget), req.Overhead, req.Automatic
@@ -285,7 +282,7 @@ func (s *HeardRoutes) PostRecall(c *gin.Context, r *runs.Run, req memory.RecallR
 		return visible[id] || ok && run == r.ID
 	}
 	if req.Everywhere && !r.User.IsZero() {
-		// Into a chat of several users nothing comes from those of one.
+		// A chat with several users gets nothing from the other chats of a single user.
 		exclusive, _, err := s.Store.Users.PostedAlone(c.Request.Context(), r.User, r.Chat)
 		if err != nil {
 			return err

@@ -27,9 +27,9 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// Leaser is about whose turn a chat is: a place in this process's line, the lease in Redis, and what has to be done
-// before its holder may begin. Whatever a holder that died has left is brought to its end first (an open run, a change
-// that is pending, entries in spools), and nothing that was erased, redacted or taken back comes out of a spool.
+// Leaser grants the lease of a chat. A caller waits in this process's queue, then for the lease in Redis. Leaser first
+// finishes the work of a dead holder: an open run, a pending change, or entries in spools. Nothing that was erased,
+// redacted or rewound is restored from a spool.
 type Leaser struct {
 	*node.Core
 	Registry   *runs.Registry
@@ -44,8 +44,8 @@ type Leaser struct {
 	Keeper *runs.Keeper
 }
 
-// turnOf waits for the chat's lease on behalf of a post, which can be dismissed until it
-// has it, and then has its run counted. A post that interrupts goes before all others.
+// turnOf waits for the chat's lease on behalf of a post, and then counts its run. Until it has the lease, the post can
+// be dismissed. A post that interrupts comes before all others.
 func (s *Leaser) turnOf(ctx context.Context, r *runs.Run, pos runs.Place) (*runs.Writer, error) {
 	waiting, dismiss := context.WithCancelCause(ctx)
 	defer dismiss(nil)
@@ -80,7 +80,7 @@ func (s *Leaser) turnOf(ctx context.Context, r *runs.Run, pos runs.Place) (*runs
 	return w, nil
 }
 
-// watchOwnRun stops a waiting post when the record of its run appears. After Redis loses data, another process may
+// watchOwnRun dismisses a waiting post when the record of its run appears. After Redis loses data, another process may
 // restore the record late. It returns when waiting ends.
 func (s *Leaser) watchOwnRun(waiting context.Context, r *runs.Run, dismiss context.CancelCauseFunc) {
 	for node.Pause(waiting, node.Jitter(time.Second)) == nil {
@@ -96,9 +96,8 @@ type ownRunError struct{ record *redisstore.Record }
 
 func (*ownRunError) Error() string { return "the chat's run is the post's own" }
 
-// turnFor waits for the chat's lease. A run that another process left open is brought to
-// its end first, and so is one that waits for an answer, for the reason given, if check has nothing against it; no
-// reason leaves it so.
+// turnFor waits for the chat's lease. It first finishes a run that another process left open. Then it denies the waits
+// of a run that waits, with the reason why, unless check returns an error. If why is nil, the run keeps waiting.
 func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token string, pos runs.Place, why *runs.Denial,
 	check func(*redisstore.Rest) error) (*runs.Writer, error) {
 	closed := ""
@@ -107,7 +106,7 @@ func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 		if err != nil {
 			return nil, err
 		}
-		// the run goes with its chat, and is not brought to its end
+		// a run of a deleted chat is stopped, not finished
 		if w.Closed = closed; pos == runs.Deleting && w.Open != nil {
 			s.stopLater(w.Open)
 			w.Open = nil
@@ -143,7 +142,7 @@ func (s *Leaser) turnFor(ctx, waiting context.Context, chat memory.Chat, token s
 	}
 }
 
-// busyWaiting refuses a post that takes only a chat at rest: a run waits in it.
+// busyWaiting returns the error for a post that requires an idle chat, while the chat's run waits.
 func (s *Leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *redisstore.Rest) error {
 	p := &api.Problem{Status: http.StatusConflict, Code: webapi.CodeChatBusy, RunID: rest.Run,
 		Message: "A run of the chat waits for somebody; answer it, or send the message with another on_busy, which " +
@@ -156,8 +155,8 @@ func (s *Leaser) busyWaiting(ctx context.Context, chat memory.Chat, rest *rediss
 	return p
 }
 
-// checkKey is nil if the key that a request came with is still good: it may have waited for long for its turn, and of
-// what is revoked nothing begins. An erasure goes on.
+// checkKey returns an error if the request's key was revoked while the request waited for its turn. A revoked key
+// starts nothing, but an erasure continues.
 func (s *Leaser) checkKey(ctx context.Context, pos runs.Place) error {
 	who, gate := access.FromContext(ctx), s.Cfg.Gate
 	if pos >= runs.Erasing || who.Key == "" || gate == nil || gate.Keys == nil {
@@ -166,8 +165,7 @@ func (s *Leaser) checkKey(ctx context.Context, pos runs.Place) error {
 	return gate.Keys.Check(ctx, who)
 }
 
-// UnderTurn does something to a chat as its only writer. A lease that is lost meanwhile ends
-// its context.
+// UnderTurn runs do as the chat's only writer. If the lease is lost, it ends do's context.
 func (s *Leaser) UnderTurn(ctx context.Context, chat memory.Chat, do func(context.Context, *runs.Writer) error) error {
 	waiting, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer cancel()
@@ -186,9 +184,9 @@ func (s *Leaser) UnderTurn(ctx context.Context, chat memory.Chat, do func(contex
 	return errors.Join(err, w.Release(w.End, &s.Log))
 }
 
-// takeTurn acquires the chat's lease and brings the chat up to date under it. The returned writer holds the lease. If
-// the run that waits in the chat ended or waits again elsewhere, and Redis lost that, it is restored, the lease is
-// returned with it, and takeTurn starts again. w.Open or w.Waiting may be set afterwards.
+// takeTurn acquires the chat's lease and brings the chat up to date under it. The returned writer holds the lease.
+// w.Open or w.Waiting may be set. Redis may list a run as waiting that has ended or waits for something else. In that
+// case takeTurn restores the run, returns the lease with it, and starts again.
 func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token string,
 	pos runs.Place) (*runs.Writer, error) {
 	for {
@@ -218,11 +216,13 @@ func (s *Leaser) takeTurn(ctx, waiting context.Context, chat memory.Chat, token 
 
 // bringUpToDate does under a new lease what a chat needs before anything new is written to it, in this order:
 //
-//  1. Take redacted text out of this process's copies.
-//  2. Load the histories under the lease's fencing token, and drain what the spools of this disk have for the chat, except
-//     for text that was erased, redacted or taken back (Writer.Prepare).
-//  3. Finish the change that a dead holder left.
-//  4. Look whether a run that waits went on, and Redis lost that. released reports that the lease was returned.
+//  1. Remove redacted text from this process's copies.
+//  2. Load the histories under the lease's fencing token. Drain this disk's spools for the chat, except for text that
+//     was erased, redacted or rewound (Writer.Prepare).
+//  3. Finish the pending change of a dead holder.
+//  4. If Redis lost that a waiting run resumed, restore the run.
+//
+// released reports that the lease was returned with a restored run.
 func (s *Leaser) bringUpToDate(ctx context.Context, w *runs.Writer, pos runs.Place) (released bool, err error) {
 	if w.Open != nil {
 		s.Adopt() // the run's process may have died on this machine, with events in its spool
@@ -258,8 +258,8 @@ func (s *Leaser) bringUpToDate(ctx context.Context, w *runs.Writer, pos runs.Pla
 	return s.Restorer.wentOnSince(ctx, w)
 }
 
-// finishPending brings to its end what a holder of the chat's lease began that has died: an erasure, a redaction, a
-// rewind or its restoring is done to its end, an import is undone.
+// finishPending finishes the change that a dead holder of the chat's lease left pending. It completes an erasure, a
+// redaction, a rewind or a restore. It undoes an import.
 func (s *Leaser) finishPending(ctx context.Context, w *runs.Writer, pos runs.Place) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), node.ScrubWait)
 	defer cancel()
@@ -282,7 +282,7 @@ func (s *Leaser) finishPending(ctx context.Context, w *runs.Writer, pos runs.Pla
 	switch {
 	case err != nil:
 		return err
-	case a == nil: // it is done, or erased
+	case a == nil: // finished already, or erased
 		return s.Store.Rewinds.Pending(ctx, w.Number, w.Chat, "", "", 0)
 	case rewind:
 		return s.Rewinder.FinishRewind(ctx, w, a, nil)
@@ -290,13 +290,11 @@ func (s *Leaser) finishPending(ctx context.Context, w *runs.Writer, pos runs.Pla
 	return s.Rewinder.FinishRestore(ctx, w, a)
 }
 
-// acquire takes a chat's lease under a token, made here if it is empty. It waits in the line
-// of this process first, then for a holder in another one, until waiting ends. At
-// PlaceIdle it does not wait at all.
+// acquire takes a chat's lease under token, or under a new token if token is empty. It waits in this process's queue
+// first, then for a holder in another process, until waiting ends. At runs.PlaceIdle it does not wait.
 //
-// Tombstones come before use: a Redis that was restarted from an older state has again what
-// was erased since. What this disk knows to be erased is therefore erased there once more before
-// the lease is handed out; a run that was open before the erasure is not resumed either.
+// Tombstones are applied before the lease is used. A Redis that restarted from an older state has erased text again, so
+// acquire repeats the erasures that this disk knows. It also drops a run that was open or waited before the erasure.
 func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token string,
 	pos runs.Place) (*runs.Lease, error) {
 	token = cmp.Or(token, s.Token())
@@ -322,7 +320,7 @@ func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 		}
 		if l.Open != nil && (l.Open.Turn < s.Follower.File.HistoryTurn(memory.ChatKey(chat)) ||
 			s.RedactedSince(chat, l.Open.Turn) || s.RewoundSince(chat, l.Open.Run, l.Open.Turn)) {
-			l.Open = nil // it was over, taken back, or erased with its chat, and Redis came back with it
+			l.Open = nil // finished, rewound or erased before Redis returned with it
 		}
 		if l.Waiting != nil && (l.Waiting.Turn < s.Follower.File.HistoryTurn(memory.ChatKey(chat)) ||
 			s.RedactedSince(chat, l.Waiting.Turn) || s.RewoundSince(chat, l.Waiting.Run, l.Waiting.Turn)) {
@@ -332,19 +330,20 @@ func (s *Leaser) acquire(ctx, waiting context.Context, chat memory.Chat, token s
 	}
 }
 
-// take acquires a chat's lease in Redis, polling with jitter while another process holds it,
-// and has the keeper renew it from then on. ErrClaimed says that the caller must line up
-// again.
+// take acquires a chat's lease in Redis, and the keeper renews it from then on. While another process holds the lease,
+// take polls with jitter. runs.ErrClaimed indicates that the caller must enter the queue again.
 //
-// Redis grants the lease and the fencing token in one script. What that found is judged in an
-// order that must not change: a holder that is proven dead is set aside first; then an erasure
-// since the caller lined up refuses it, since what the caller was going to say may refer to what
-// is gone; then a conversation of the gateway that was erased meanwhile is given up, because
-// the lease would offer its text to a model once more.
+// Redis grants the lease and the fencing token in one script. take evaluates the result in an order that must not
+// change:
+//
+//  1. Remove a holder that is proven dead.
+//  2. Refuse the caller if the chat was erased since the caller entered the queue. The new message may refer to erased
+//     text.
+//  3. Replace a conversation at the gateway that was erased meanwhile. The lease would offer its text to a model again.
 func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token string,
 	pos runs.Place) (*runs.Lease, error) {
 	began := node.Monotonic()
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders are about to be done
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) { // most holders finish soon
 		requested := node.Monotonic()
 		conversation := cmp.Or(s.Conversations.Newest(chat), rand.Text())
 		turn, err := s.Store.Turns.Take(ctx, chat, token, conversation, s.Cfg.Lease)
@@ -353,8 +352,8 @@ func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			return nil, err
 		}
 		if breaks := pos == runs.Deleting && requested-began > breakAfter; err != nil && (breaks || s.IsDead(heldErr.Token)) {
-			// The holder or claimant in the way is dead, or does not stop for the deletion of its chat. What it still
-			// writes is refused by its fencing token.
+			// The holder or claimant in the way is dead, or does not stop for the deletion of its chat. Redis rejects its later
+			// writes by their fencing token.
 			turns := s.Store.Turns
 			if err := errors.Join(turns.Leave(ctx, chat, heldErr.Token), turns.Yield(ctx, chat, heldErr.Token)); err != nil {
 				return nil, err
@@ -368,7 +367,7 @@ func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			}
 			return nil, errors.Join(problem.ErrErased, err)
 		}
-		if err == nil && turn.Conversation == conversation { // nothing of the chat may have been there
+		if err == nil && turn.Conversation == conversation { // Redis may have had nothing of the chat
 			slept, failed := s.Tier.Slept(ctx, chat, turn)
 			if failed != nil && !(pos >= runs.Erasing && node.Unread(failed)) {
 				return nil, errors.Join(failed, s.Store.Turns.Leave(ctx, chat, token))
@@ -381,7 +380,7 @@ func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 			if err := s.EraseOffered(ctx, chat, turn); err != nil {
 				return nil, errors.Join(err, s.Store.Turns.Leave(ctx, chat, token))
 			}
-			continue // the lease is held: it is taken again with a conversation that is new
+			continue // take the held lease again, with a new conversation
 		}
 		if err == nil {
 			s.Conversations.Note(chat, turn.Conversation, turn.Number)
@@ -404,9 +403,8 @@ func (s *Leaser) take(ctx, waiting context.Context, chat memory.Chat, token stri
 // claimLife is how long a claim on a chat's next lease outlives the process that made it.
 const claimLife = 3 * time.Second
 
-// goFirst claims the chat's next lease, before all waiters in any process, and stops what
-// runs until then, also a run that another post begins meanwhile. It goes on with both
-// until yield is called.
+// goFirst claims the chat's next lease before all waiters in any process, and stops the chat's open run. Until yield is
+// called, it renews the claim and stops runs that other posts start.
 func (s *Leaser) goFirst(ctx context.Context, chat memory.Chat, token string) (yield func(), err error) {
 	if err := s.Store.Turns.First(ctx, chat, token, claimLife); err != nil {
 		return nil, err
@@ -432,8 +430,7 @@ func (s *Leaser) goFirst(ctx context.Context, chat memory.Chat, token string) (y
 	}, nil
 }
 
-// stopRunOf stops the chat's open run, in whichever process it is, unless that is
-// the one that was stopped before. It gives the run that is stopped now.
+// stopRunOf stops the chat's open run, in any process, unless it is prevRun. It returns the run stopped last.
 func (s *Leaser) stopRunOf(ctx context.Context, chat memory.Chat, prevRun string) (stopped string) {
 	failed := func(err error) string {
 		s.Log.Debug().Err(err).Str("chat", chat.String()).Msg("a run was not stopped; it is tried again")

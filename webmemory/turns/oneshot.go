@@ -22,9 +22,9 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// OneShotRunner runs one-shots: runs without a chat. Nothing is stored. The request carries all context, one client gets
-// the events, and its disconnect stops the run. If the model calls a tool of the client, the run ends there. The client
-// sends the result with the transcript in a new request.
+// OneShotRunner runs one-shots: runs without a chat. Nothing is stored. The request carries all context, one client
+// gets the events, and its disconnect stops the run. If the model calls a tool of the client, the run ends there. The
+// client sends the result with the transcript in a new request.
 type OneShotRunner struct {
 	*node.Core
 	Registry  *runs.Registry
@@ -114,7 +114,7 @@ func checkContext(context []json.RawMessage) (last string, err error) {
 
 // contextMessage reads a message of a client's context. Unknown members are an error.
 func contextMessage(raw json.RawMessage) (m memory.Message, err error) {
-	type plain memory.Message // without what is read into other writers' messages
+	type plain memory.Message // without UnmarshalJSON, which accepts the messages of other programs
 	if err := api.UnmarshalKnown(raw, (*plain)(&m)); err != nil {
 		return m, errors.New(problem.FromError(err).Message)
 	}
@@ -144,7 +144,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest,
 	c.Request.URL.RawQuery = ""
 	waiting, stop := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer stop()
-	next, err := s.Leaser.Queue.Enter(waiting, r.Chat, runs.PlaceLast, false) // one that goes on may be about to rest here
+	next, err := s.Leaser.Queue.Enter(waiting, r.Chat, runs.PlaceLast, false) // a one-shot counts toward Queue.Chats
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *OneShotRunner) oneShot(c *gin.Context, r *runs.Run, req api.RunRequest,
 	return &Admitted{run: r, stream: stream}, nil
 }
 
-// relay passes the events of a one-shot on until it ends or the client disconnects.
+// relay forwards the events of a one-shot until it ends or the client disconnects.
 func (s *OneShotRunner) relay(ctx context.Context, r *runs.Run, conversation, events string) {
 	client, err := s.Runs.ForEvents(events)
 	if err != nil {
@@ -212,16 +212,16 @@ func (s *OneShotRunner) relay(ctx context.Context, r *runs.Run, conversation, ev
 	log := r.Trail.Logger(s.Log)
 	switch {
 	case errors.Is(err, context.Canceled):
-		outcome = event.Stopped // by its client's leaving
+		outcome = event.Stopped // the client disconnected
 		_ = client.Stop(done, r.ID)
 	case err != nil:
 		log.Error().Err(err).Msg("a one-shot is closed")
 		for _, e := range r.Log.Closing(problem.FromError(err).Failure(), time.Now()) {
-			_ = r.Log.Append(e) // the next ones of its log
+			_ = r.Log.Append(e) // the events continue the log's numbers
 		}
 		outcome = event.Failed
 		_ = client.Stop(done, r.ID)
-	default: // what fails is forgotten there after a while
+	default: // if this fails, the apiserver forgets the run after a while
 		_ = client.Done(done, r.ID, r.Log.Last())
 		_ = s.Runs.EraseConversation(done, r.Chat.Tenant(), conversation)
 	}
@@ -232,7 +232,7 @@ func (s *OneShotRunner) relay(ctx context.Context, r *runs.Run, conversation, ev
 
 // hear reads the events of a one-shot. It reconnects until the run ends, or returns an error.
 func (s *OneShotRunner) hear(ctx context.Context, r *runs.Run, client *api.Client, events string) error {
-	var failing time.Time // since when no connection could be made; zero while they can
+	var failing time.Time // start of the current connection failures; zero if there are none
 	for {
 		last := r.Log.Last()
 		err := s.hearOnce(ctx, r, client, events)
@@ -277,8 +277,8 @@ func (s *OneShotRunner) hearOnce(ctx context.Context, r *runs.Run, client *api.C
 	return nil
 }
 
-// finishPending ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any other
-// wait is denied, because a run without a chat cannot ask a person.
+// finishPending ends a one-shot that waits. If it waits only for tools of the client, the client gets the calls. Any
+// other wait is denied, because a run without a chat cannot ask a person.
 func finishPending(ctx context.Context, r *runs.Run, client *api.Client, e event.Event, p *event.RunWaiting) error {
 	if !slices.ContainsFunc(p.Pending, func(w event.Wait) bool { return w.Kind != event.ClientResult }) {
 		return r.Log.Append(event.New(e.Head, &event.RunWaiting{Pending: p.Pending, Usage: p.Usage}))

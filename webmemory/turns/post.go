@@ -81,8 +81,8 @@ func (s *Starter) takeSteps(ctx context.Context, p *post) error {
 	return nil
 }
 
-// cancel returns the lease of a post whose run did not start. After an error it also removes the run's record and undoes
-// the rewind. If the run exists already, a rewind stays. After drive cancel does nothing.
+// cancel returns the lease of a post whose run did not start. After an error it also removes the run's record and
+// undoes the rewind. If the run exists already, a rewind stays. After drive cancel does nothing.
 func (s *Starter) cancel(ctx context.Context, p *post, err error) error {
 	if p.writer == nil {
 		return err
@@ -112,8 +112,8 @@ func (s *Starter) auditRewind(ctx context.Context, p *post) {
 	}
 }
 
-// admit refuses a post that cannot start: its position does not exist, or the tenant's storage is full. place checks the
-// position again under the lease. The early check spares the queue, and the pending run that takeTurn would close.
+// admit refuses a post that cannot start: its position does not exist, or the tenant's storage is full. place checks
+// the position again under the lease. The early check spares the queue, and the pending run that takeTurn would close.
 func (s *Starter) admit(ctx context.Context, p *post) error {
 	if err := s.checkPosition(ctx, p); err != nil || p.record != nil {
 		return err
@@ -127,8 +127,8 @@ func (s *Starter) admit(ctx context.Context, p *post) error {
 	return err
 }
 
-// takeTurn waits for the chat's lease. Afterwards the histories in p.writer are current, no other run of the chat is open
-// or pending, and the run counts toward the limits of its key.
+// takeTurn waits for the chat's lease. Afterwards the histories in p.writer are current, no other run of the chat is
+// open or pending, and the run counts toward the limits of its key.
 func (s *Starter) takeTurn(ctx context.Context, p *post) error {
 	w, err := s.Leaser.turnOf(ctx, p.run, places[p.request.OnBusy])
 	if own, ok := errors.AsType[*ownRunError](err); ok {
@@ -150,8 +150,8 @@ func (s *Starter) note(ctx context.Context, p *post) (err error) {
 	return err
 }
 
-// open notes the run as the chat's open run, so that another process finishes it if this one dies. Afterwards p.loss and
-// p.notes have what the run's request needs from the store.
+// open notes the run as the chat's open run, so that another process finishes it if this one dies. Afterwards p.loss
+// and p.notes have what the run's request needs from the store.
 func (s *Starter) open(ctx context.Context, p *post) (err error) {
 	r, w := p.run, p.writer
 	if w.Open != nil {

@@ -17,19 +17,16 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about posts that say where they stand: behind which message of the chat (after), which is a
-// rewind and a message under one turn, and which message they take for the chat's last one (if_last), a
-// compare-and-set.
-
 var errNewerMessage = &api.Problem{Status: http.StatusConflict, Code: webapi.CodeMessagesSince,
 	Message: "Another message than if_last is the chat's last one; nothing was changed. Read the history and decide anew."}
 
-// isPlaced says whether a post says where it stands.
+// isPlaced reports whether a post has a position. ParentID (after) requests a rewind under the same turn. IfLast
+// (if_last) is a compare-and-set on the chat's last message.
 func isPlaced(p webapi.MessageRequest) bool { return p.ParentID != nil || p.IfLast != nil }
 
-// fits gives the message to which a chat's histories are to go back for a post, nil if they need not; or why the
-// post does not follow what they say, or may not take so much back. closed is the run that was ended for the post, ""
-// for none.
+// fits returns the target of the rewind that a post needs in the chat's histories, or nil if it needs none. It returns
+// an error if the post does not match the histories, or if the caller may not rewind that far. If a run was ended for
+// the post, closed is that run, otherwise "".
 func (s *Starter) fits(ctx context.Context, r *runs.Run, p webapi.MessageRequest, closed string,
 	histories map[memory.Key]*memory.History, headCache past.Heads) (target *string, err error) {
 	own := histories[memory.ChatKey(r.Chat)]
@@ -37,7 +34,7 @@ func (s *Starter) fits(ctx context.Context, r *runs.Run, p webapi.MessageRequest
 		own = memory.Empty(memory.ChatKey(r.Chat))
 	}
 	if r.RetryOf != "" && openQuestion(own, p.Message) >= 0 {
-		return nil, nil // it stands there already
+		return nil, nil // the question is at that position already
 	}
 	ids, last := own.IDs(), ""
 	if len(ids) > 0 {
@@ -75,8 +72,8 @@ func (s *Starter) fits(ctx context.Context, r *runs.Run, p webapi.MessageRequest
 	return p.ParentID, err
 }
 
-// newestAlone says whether nothing of a chat goes but its newest exchange. From the start all goes that a subagent
-// remembers, also where the chat's own history was erased before.
+// newestAlone reports whether a rewind removes only the chat's newest exchange. A rewind to the start removes
+// everything that subagents remember, even if the chat's own history was erased before.
 func (s *Starter) newestAlone(ctx context.Context, v past.View, l *past.Boundary) (bool, error) {
 	if l.Newest < 0 || l.LastIndex < l.Newest-1 {
 		return false, nil
@@ -94,8 +91,8 @@ func (s *Starter) newestAlone(ctx context.Context, v past.View, l *past.Boundary
 	return true, nil
 }
 
-// onlyEnded says whether nothing stands behind a message but what its run left when it was ended for a post:
-// the run closed, or, of a post that interrupts, one that was cut short.
+// onlyEnded reports whether all messages after message id belong to its run and were written when that run was ended
+// for a post. That run is closed or, for a post that interrupts, a run that was cut short.
 func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts bool) bool {
 	pos, run := slices.Index(ids, id), memory.RunOf(id)
 	if pos < 0 || run == "" {
@@ -113,8 +110,8 @@ func onlyEnded(own *memory.History, ids []string, id, closed string, interrupts 
 	return true
 }
 
-// wentBack says whether the histories stand as the rewind left them that a post asks for: it was posted before,
-// to a process that died then.
+// wentBack reports whether the histories are as the requested rewind leaves them. In that case the post was sent
+// before, to a process that died.
 func (s *Starter) wentBack(ctx context.Context, chat memory.Chat, p webapi.MessageRequest,
 	histories map[memory.Key]*memory.History) (bool, error) {
 	setAsides, err := s.Store.Rewinds.List(ctx, chat)
@@ -169,8 +166,8 @@ func (s *Starter) checkPosition(ctx context.Context, p *post) error {
 	return errors.Join(err, unknown)
 }
 
-// place rewinds the chat's histories to the position of a post that has one. p.rewindID names the messages that it set
-// aside. The record of another process ends the steps before anything changes.
+// place rewinds the chat's histories to the position of a post that has one. p.rewindID identifies the set-aside
+// messages. If another process has the run's record, the steps end before anything changes.
 func (s *Starter) place(ctx context.Context, p *post) (err error) {
 	if !isPlaced(p.request) {
 		return nil
@@ -185,7 +182,7 @@ func (s *Starter) place(ctx context.Context, p *post) (err error) {
 	if err != nil || target == nil {
 		return err
 	}
-	ctx, cancel := changeContext(p.writer) // a client that leaves must not stop the rewind half way
+	ctx, cancel := changeContext(p.writer) // a disconnect must not stop the rewind halfway
 	defer cancel()
 	setAside, err := s.Rewinder.RewindUnder(ctx, p.writer, *target, headCache)
 	if err != nil || setAside.ID == "" {
@@ -195,7 +192,7 @@ func (s *Starter) place(ctx context.Context, p *post) (err error) {
 	return s.Eraser.FreshConversation(ctx, p.writer)
 }
 
-// undo puts back what was taken back for a post that was refused then.
+// undo restores the messages that a rewind removed for a post that was refused later.
 func (s *Starter) undo(w *runs.Writer, rewindID string) {
 	ctx, cancel := changeContext(w)
 	defer cancel()
@@ -208,8 +205,8 @@ func (s *Starter) undo(w *runs.Writer, rewindID string) {
 	}
 }
 
-// changeContext is a context for a change of a chat's memory: it ends with the loss of the lease, and not when a client
-// leaves.
+// changeContext returns a context for a change of a chat's memory. It ends when the lease is lost, but not when the
+// client disconnects.
 func changeContext(w *runs.Writer) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.Ctx, node.ScanTimeout)
 }

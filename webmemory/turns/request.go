@@ -12,16 +12,13 @@ import (
 	"mneme/webmemory/problem"
 )
 
-// This file is about what a post says beside its message: the client's own tools, the user
-// that the message is of, instructions and metadata.
-
-// Bounds of what a post says beside its message.
+// Limits on the fields of a post other than its message.
 const (
-	maxToolBytes = 256 << 10 // of all tools
+	maxToolBytes = 256 << 10 // of all tools together
 	maxUser      = 255       // bytes
 )
 
-// checkBeside validates what a post has beside its message.
+// checkBeside validates the fields of a post other than its message, such as tools, user and metadata.
 func checkBeside(p *webapi.MessageRequest) error {
 	if len(p.User) > maxUser {
 		return problem.BadRequest("user has %d bytes, at most %d are taken.", len(p.User), maxUser)
@@ -62,8 +59,8 @@ func checkBeside(p *webapi.MessageRequest) error {
 	return api.ValidateTools(p.Tools)
 }
 
-// hashedBeside returns what the hash of a post covers beside its message, "" if the post has nothing of it. A retry may
-// have other members of mneme's own in its metadata.
+// hashedBeside returns what the hash of a post covers apart from its message, or "" if the post has no such fields. It
+// excludes mneme's own members of the metadata, which may differ in a retry.
 func hashedBeside(p webapi.MessageRequest) string {
 	p.Metadata = maps.Clone(p.Metadata)
 	for _, own := range []string{api.ClientMember, api.DivergedMember} {
@@ -82,16 +79,17 @@ func hashedBeside(p webapi.MessageRequest) string {
 		api.Wishes
 	}{p.User, p.Tools, p.Instructions, p.Metadata, p.Pasted, p.Wishes})
 	if err != nil {
-		return p.User // of parameters that are no JSON, which checkBeside has refused
+		return p.User // for parameters that are invalid JSON, which checkBeside rejects
 	}
 	return "\x00" + string(raw)
 }
 
-// hashedImages is what the hash of a post covers of its images; empty for none, as in posts of before.
+// hashedImages returns what the hash of a post covers of its images. Without images it is empty, as in posts of older
+// versions.
 func hashedImages(images []memory.Image) string {
 	if len(images) == 0 {
 		return ""
 	}
-	raw, _ := json.Marshal(images) // plain structs of text and numbers
+	raw, _ := json.Marshal(images) // plain structs of strings and numbers always encode
 	return "\x00images\x00" + string(raw)
 }

@@ -19,12 +19,11 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about single runs that Redis lost. What one that waits for an answer goes on from is beside its events
-// on the disk of the process that suspended it, see node.EndStore.
-
-// Restorer puts single runs back that Redis lost, under a lease that its caller holds: ended ones, waiting ones, and
-// the calls that they made. It writes a run only as far as a process or a disk knows it, and none that was taken back,
-// redacted or erased since.
+// Restorer restores single runs that Redis lost: finished runs, runs that wait, and the calls that they made. Its
+// caller holds the chat's lease. It restores a run only as far as a process or a disk knows it. It never restores a run
+// that was rewound, redacted or erased since.
+//
+// The process that suspended a run has the run's state on its disk, with its events; see node.EndStore.
 type Restorer struct {
 	*node.Core
 	Registry   *runs.Registry
@@ -34,8 +33,8 @@ type Restorer struct {
 	Runner     *runs.Runner
 }
 
-// waitBack has a run again that Redis lost while it waited or after it went on, if this process or another one knows
-// it. True: it is to be looked at once more.
+// waitBack restores a run that Redis lost while it waited or after it resumed, if this process or another one knows it.
+// It reports whether the caller must look at the run again.
 func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (bool, error) {
 	head, events, err := s.Restorer.longestKnown(ctx, chat, run)
 	if err != nil || len(events) == 0 {
@@ -43,7 +42,7 @@ func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	}
 	finished := events[len(events)-1].Terminal()
 	if !finished && head.Waiting == nil {
-		return true, nil // it goes on where it is known, and is about to be put back from there
+		return true, nil // the run is active in the process that knows it, which will restore it
 	}
 	w, err := s.Leaser.takeTurn(ctx, ctx, chat, "", runs.PlaceIdle)
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *Resumer) waitBack(ctx context.Context, chat memory.Chat, run string) (b
 	return restored || w.Waiting != nil, errors.Join(err, w.Release(w.End, &s.Log))
 }
 
-// longestKnown is the most that this process or another one knows of a run; no events if none does.
+// longestKnown returns the longest list of a run's events that this process or another one has, or none.
 func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat,
 	run string) (node.EndHead, []event.Event, error) {
 	head, lines := s.Registry.KnownEvents(chat, run)
@@ -74,10 +73,10 @@ func (s *Restorer) longestKnown(ctx context.Context, chat memory.Chat,
 	return head, head.Decode(lines), err
 }
 
-// restoreWait suspends a run again that Redis lost while it waited, under its chat's lease, which is given back with
-// that. Not one that was answered or closed since, as far as the chat's histories and other processes tell: it would be
-// answered twice, and a call made twice. Where neither the process nor the messages are left that knew of the answer,
-// nothing tells.
+// restoreWait suspends a run again that Redis lost while it waited. It needs the chat's lease, and returns it with the
+// run. It skips a run that was answered or closed since, as far as the chat's histories and other processes show.
+// Otherwise the run would be answered twice, and a call made twice. If no process and no message with the answer
+// remains, restoreWait cannot detect the answer.
 func (s *Restorer) restoreWait(ctx context.Context, w *runs.Writer, head node.EndHead,
 	events []event.Event) (bool, error) {
 	if w.Waiting != nil || w.Open != nil || len(events) == 0 {
@@ -106,8 +105,8 @@ func (s *Restorer) restoreWait(ctx context.Context, w *runs.Writer, head node.En
 	return true, nil
 }
 
-// wentOn says whether a chat's histories tell that a run did not stay where it waits: it has said more, or its message
-// is not the user's newest.
+// wentOn reports whether a chat's histories show that a run did not keep waiting. Either it has written more, or its
+// message is not the user's newest.
 func wentOn(w *runs.Writer, head node.EndHead) bool {
 	newest := ""
 	for key, h := range w.Histories {
@@ -124,9 +123,8 @@ func wentOn(w *runs.Writer, head node.EndHead) bool {
 	return newest != "" && newest != head.Run
 }
 
-// closeLost ends what a run left in the histories of a chat of which Redis lost something, before another run begins
-// under the chat's lease: where nothing else is left of it, neither in a process nor on a disk. A question or a task
-// that stays open would be read as one that is still to be answered.
+// closeLost closes lost runs in a chat's histories before another run starts, under the chat's lease. It skips a run
+// that a process or a disk still knows. An open question or task would look unanswered.
 func (s *Restorer) closeLost(ctx context.Context, w *runs.Writer) error {
 	for _, h := range w.Histories {
 		if h.Len() == 0 {
@@ -141,7 +139,7 @@ func (s *Restorer) closeLost(ctx context.Context, w *runs.Writer) error {
 			continue // another program wrote it
 		}
 		if _, lines := s.Registry.KnownEvents(w.Chat, run); len(lines) > 0 {
-			continue // it is about to be written back
+			continue // it will be written back
 		}
 		if s.StoreWatch.LostLately(ctx) {
 			if _, lines, err := s.Peers.AskForRun(ctx, w.Chat, run); err != nil || len(lines) > 0 {
@@ -158,7 +156,7 @@ func (s *Restorer) closeLost(ctx context.Context, w *runs.Writer) error {
 	return nil
 }
 
-// putBack writes back a run that is over, under its chat's lease; events are all of it.
+// putBack writes back a finished run under its chat's lease. events are all events of the run.
 func (s *Restorer) putBack(ctx context.Context, w *runs.Writer, head node.EndHead, events []event.Event) error {
 	d, err := s.tellAgain(ctx, w, head, events)
 	if d == nil || err != nil {
@@ -173,8 +171,8 @@ func (s *Restorer) putBack(ctx context.Context, w *runs.Writer, head node.EndHea
 	return nil
 }
 
-// tellAgain stores the record, the events and the messages of a run that Redis lost, under its chat's lease. Neither
-// driver nor error: it was erased, redacted or taken back since.
+// tellAgain stores the record, the events and the messages of a run that Redis lost, under its chat's lease. If the run
+// was erased, redacted or rewound since, it returns neither a driver nor an error.
 func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndHead,
 	events []event.Event) (*runs.Driver, error) {
 	if w.ErasedIn() > head.Turn || s.RedactedSince(head.Chat.Chat, head.Turn) ||
@@ -184,8 +182,8 @@ func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndH
 	r := runs.NewRun(head.Run, head.Chat.Chat, head.Body)
 	r.Keyed, r.First = !head.Unkeyed, head.First
 	d := s.Runner.Driver(r, w, "")
-	// Before the record: an answer that comes in between would find a run that was never answered. Nothing is granted
-	// here, so that no process is waited for.
+	// Restore the calls before the record. Otherwise an answer in between would find a run that was never answered. This
+	// grants no calls, so it need not wait for other processes.
 	calls, err := s.ToolCalls.CallsOf(ctx, r.Chat, r.FirstRun())
 	if err == nil || errors.Is(err, problem.ErrMayComeBack) {
 		err = s.ToolCalls.PutCallsBack(ctx, w.Lease, r.ID, r.FirstRun(), calls)
@@ -214,13 +212,15 @@ func (s *Restorer) tellAgain(ctx context.Context, w *runs.Writer, head node.EndH
 	return d, nil
 }
 
-// forgotten looks for a run that is about to begin, and that may have run: Redis lost its
-// record a moment ago, and the process that knows it has not written it back yet. Begun
-// once more it would say other things under the ids of events that were shown. The record
-// is that of a run that is over, written back under the chat's lease; one that goes on
-// becomes the lease's open run. Neither, if no process knows the run. Of one of which
-// nothing but its messages is left the record says that it was taken back: it is tried
-// under another id.
+// forgotten looks for an earlier execution of a run that is about to start. Redis may have just lost the run's record,
+// and the process that knows the run may not have written it back yet. A second execution would give new content to
+// event ids that clients have seen. The cases are:
+//
+//   - A finished run, or a run that waits, is restored under the chat's lease, and the record is the run's.
+//   - An active run becomes the lease's open run, and the record is nil.
+//   - A redacted run has a record with erase.RedactedAnswer.
+//   - If only the run's messages are left, the record has Rewound set, and the post is tried under another id.
+//   - If no process knows the run, the record is nil.
 func (s *Restorer) forgotten(ctx context.Context, r *runs.Run, w *runs.Writer) (*redisstore.Record, error) {
 	if !r.Keyed {
 		return nil, nil
@@ -231,10 +231,10 @@ func (s *Restorer) forgotten(ctx context.Context, r *runs.Run, w *runs.Writer) (
 		if head, lines, err = s.Peers.AskForRun(ctx, r.Chat, r.ID); err != nil {
 			return nil, err
 		}
-		if len(lines) == 0 && slices.Contains(w.Runs(), r.ID) { // as of a run that waited
+		if len(lines) == 0 && slices.Contains(w.Runs(), r.ID) { // for example the messages of a run that waited
 			return &redisstore.Record{Body: r.Body, Rewound: true}, nil
 		}
-		if len(lines) == 0 { // Redis may have only its answer, see Record.Torn
+		if len(lines) == 0 { // Redis may have only its answer; see Record.Torn
 			record, err := s.Store.Runs.Record(ctx, r.Chat, r.ID)
 			if err != nil || record.Done() {
 				return record, err
@@ -266,9 +266,9 @@ func (s *Restorer) forgotten(ctx context.Context, r *runs.Run, w *runs.Writer) (
 	return s.Store.Runs.Record(ctx, r.Chat, r.ID)
 }
 
-// wentOnSince looks, under the lease of a chat of which a run waits as far as Redis knows, whether the run went on
-// since and Redis has forgotten that. Then the run is put back as it is known: over, or waiting for something else, and
-// the lease is given back with that (again); or as the lease's open run.
+// wentOnSince checks under the chat's lease whether a run that Redis lists as waiting has resumed since. If so, it
+// restores the run as far as it is known. If that run has ended, or waits for something else, wentOnSince returns the
+// lease with it, and retry is true. Otherwise the run becomes the lease's open run.
 func (s *Restorer) wentOnSince(ctx context.Context, w *runs.Writer) (retry bool, err error) {
 	if !s.StoreWatch.LostLately(ctx) {
 		return false, nil
@@ -309,12 +309,9 @@ func (s *Restorer) wentOnSince(ctx context.Context, w *runs.Writer) (retry bool,
 	return false, s.ToolCalls.PutCallsBack(ctx, w.Lease, run, first, calls)
 }
 
-// This file is about bringing back what Redis lost by a restart or a failover, which storewatch.go notices: a lease
-// with its run, histories that are cached, and runs that ended. Erasures come first (tombstones.go), so that nothing
-// erased is brought back.
-
-// WriteBacker brings back what Redis lost while this process still knows it: cached histories, and runs that ended or
-// wait here. It writes by compare-and-set or under a chat's lease, and only after the tombstones are synced.
+// WriteBacker restores data that Redis lost in a restart or failover and this process still has: cached histories, and
+// runs that ended or wait here. node.StoreWatch detects the loss. It writes by compare-and-set or under a chat's lease,
+// and only after the tombstones are synced.
 type WriteBacker struct {
 	*node.Core
 	Registry   *runs.Registry
@@ -325,16 +322,14 @@ type WriteBacker struct {
 	Leaser     *Leaser
 }
 
-// Bounds of writing back: histories that are looked at in one round trip, round trips
-// at one time, and how often it is said how far it is.
+// Limits of writing back: histories per round trip, and the interval between progress messages.
 const (
 	writeBackBatch = 64
 
 	writeBackSays = 5 * time.Second
 )
 
-// WriteBack brings back what Redis lost, each time that something may be lost, until
-// it has succeeded.
+// WriteBack restores what Redis lost, after each possible loss. It retries until it has succeeded.
 func (s *WriteBacker) WriteBack() {
 	for {
 		select {
@@ -353,8 +348,8 @@ func (s *WriteBacker) WriteBack() {
 	}
 }
 
-// writeBackAll writes back all histories that are cached. What was erased or changed
-// on purpose comes first, so that nothing of that is brought back.
+// writeBackAll writes back all cached histories. It syncs erasures and deliberate changes first, so that nothing
+// removed is restored.
 func (s *WriteBacker) writeBackAll(ctx context.Context) error {
 	if err := s.Tombstones.SyncErasures(ctx); err != nil {
 		return err
@@ -422,19 +417,18 @@ func (s *WriteBacker) writeBackAll(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// restoreTries bounds how often chats that are busy are tried for, about once a second.
+// restoreTries is the number of times that restoreRuns tries the chats that are busy, about once a second.
 const restoreTries = 60
 
-// restoreRuns writes back the runs that ended lately, as far as this process remembers
-// them or finds them on its disk, since no other process looks after them and a repeated
-// post would run again what its client saw completed: first, at once, their messages,
-// then all that is kept of each, as it gets their chats' leases.
+// restoreRuns writes back the runs that ended lately, as far as this process has them in memory or on its disk. No
+// other process restores them, and a repeated post would run again what its client saw completed. It writes the
+// messages first. Then it writes all data of each run as it gets the chat's lease.
 func (s *WriteBacker) restoreRuns(ctx context.Context) {
 	remaining := s.Registry.EndedRuns()
 	var placing sync.WaitGroup
 	sem := make(chan struct{}, runs.WriteBackers)
 	for _, head := range remaining {
-		if head.Waiting != nil { // what it said goes back with it, if it still waits
+		if head.Waiting != nil { // its messages are restored with it, if it still waits
 			continue
 		}
 		sem <- struct{}{}
@@ -465,8 +459,8 @@ func (s *WriteBacker) restoreRuns(ctx context.Context) {
 		Msg("Redis does not know some runs that ended; their chats were busy, or it is away")
 }
 
-// placeRun brings back the messages of a run of which Redis knows no end. It fences no
-// other writer, and so needs no lease.
+// placeRun writes back the messages of a run if Redis does not know its end. It fences no other writer, so it needs no
+// lease.
 func (s *WriteBacker) placeRun(ctx context.Context, head node.EndHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*node.StoreTimeout)
 	defer cancel()
@@ -485,14 +479,14 @@ func (s *WriteBacker) placeRun(ctx context.Context, head node.EndHead) error {
 	return err
 }
 
-// knowsEnd says whether Redis knows how a run ended.
+// knowsEnd reports whether Redis knows how a run ended.
 func (s *WriteBacker) knowsEnd(ctx context.Context, head node.EndHead) (bool, error) {
 	record, err := s.Store.Runs.Record(ctx, head.Chat.Chat, head.Run)
 	return err == nil && record != nil && len(record.Result) > 0 && record.Body != "", err
 }
 
-// restoreRun writes one run back, unless Redis knows its end or its chat was erased since.
-// It takes the chat's lease for that, which brings an open run to its end too.
+// restoreRun writes back one run, unless Redis knows its end or its chat was erased since. It takes the chat's lease,
+// which also finishes an open run.
 func (s *WriteBacker) restoreRun(ctx context.Context, head node.EndHead) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*node.StoreTimeout)
 	defer cancel()

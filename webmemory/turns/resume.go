@@ -23,7 +23,7 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// GetApprovals is GET /v1/approvals.
+// GetApprovals handles GET /v1/approvals.
 func (s *Resumer) GetApprovals(c *gin.Context) error {
 	limit, err := problem.Number(c, "limit", node.PageSize, 1, node.MaxPage)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Resumer) GetApprovals(c *gin.Context) error {
 		}
 		pending, err := runs.WaitsOf(w)
 		if err != nil {
-			continue // it cannot go on, and is ended by the next holder of the chat's lease
+			continue // the run cannot resume; the next holder of the chat's lease ends it
 		}
 		for _, wait := range pending {
 			if kind == "" || wait.Kind == kind {
@@ -62,12 +62,11 @@ func (s *Resumer) GetApprovals(c *gin.Context) error {
 	return api.Answer(c.Writer, http.StatusOK, out, nil)
 }
 
-// This file is about answers to what a run waits for: they are checked, the run is opened again
-// under its chat's lease, and the apiserver is asked to go on with it. If that is not known to
-// have begun, the run waits as before.
-
-// Resumer takes what people do to a run: answers to what it waits for, and stops. It keeps the answers in Redis before
-// the run goes on, so that it goes on once, with the same answers, in whichever process.
+// Resumer handles answers to runs that wait, and stops runs. It checks the answers, opens the run again under its
+// chat's lease, and asks the apiserver to resume it. If the apiserver does not confirm, the run waits as before.
+//
+// The answers are stored in Redis before the run resumes. It therefore resumes once, with the same answers, in any
+// process.
 type Resumer struct {
 	*node.Core
 	Registry   *runs.Registry
@@ -78,14 +77,14 @@ type Resumer struct {
 	Leaser     *Leaser
 }
 
-// Bounds of answers.
+// Limits of answers.
 const (
 	maxResume = 8 << 20 // bytes of a request
 
 	maxReason = 1000
 )
 
-// ResumePosted is POST /v1/chats/{chat}/runs/{run}/resume.
+// ResumePosted handles POST /v1/chats/{chat}/runs/{run}/resume.
 func (s *Resumer) ResumePosted(c *gin.Context) (*Admitted, error) {
 	chat, err := problem.ChatOf(c)
 	if err != nil {
@@ -105,13 +104,13 @@ func (s *Resumer) ResumePosted(c *gin.Context) (*Admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The stream is of what follows: the client that answers has seen the rest.
+	// Stream only the events after seq: the answering client has seen the others.
 	c.Request.URL.RawQuery = fmt.Sprintf("last_event_id=%d", seq)
 	c.Header(webapi.RunID, id)
 	return &Admitted{r, answer, body.Stream || problem.AcceptsSSE(c.Request)}, nil
 }
 
-// checkAnswers says what is wrong with answers by themselves.
+// checkAnswers validates answers without looking at the run.
 func checkAnswers(answers []event.WaitAnswer) error {
 	if len(answers) == 0 {
 		return problem.BadRequest("answers is missing or empty: it needs one for each wait of the run.")
@@ -145,7 +144,7 @@ func checkAnswers(answers []event.WaitAnswer) error {
 	return nil
 }
 
-// fit says whether answers are those to the open waits of a run, and whether the caller may give them.
+// fit returns an error if answers do not match the pending waits of a run, or if the caller may not give them.
 func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, run string) error {
 	refuse := func(status int, code, format string, args ...any) error {
 		return &api.Problem{Status: status, Code: code, Message: fmt.Sprintf(format, args...), RunID: run, Pending: pending}
@@ -184,9 +183,8 @@ func fit(ctx context.Context, answers []event.WaitAnswer, pending []event.Wait, 
 	return nil
 }
 
-// answered has a run go on with the answers to what it waits for. If it has gone on with them
-// already, that run is joined, or its kept answer given. from is the number of the event that the
-// answers are to.
+// answered resumes a run with the answers to its waits. If the run has resumed with them before, answered returns that
+// run, or its stored answer. The answers refer to the event with the number seq.
 func (s *Resumer) answered(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	r *runs.Run, answer *runs.Final, seq int64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
@@ -226,7 +224,7 @@ func (s *Resumer) answered(ctx context.Context, chat memory.Chat, id string, ans
 			err = fit(ctx, answers, pending, id)
 		}
 		if unknown := new(api.Problem); errors.As(err, &unknown) && unknown.Code == webapi.CodeUnknownWait {
-			// They may be those with which it went on before, to where it waits once more.
+			// The run may have resumed with these answers before, and wait again.
 			if r, answer, prevErr := s.answeredBefore(ctx, chat, id, answers); !errors.Is(prevErr, errNotWaiting) {
 				return r, answer, 0, prevErr
 			}
@@ -263,8 +261,7 @@ var (
 		Message: "What the run would go on from is lost, so it was ended; please send the message again."}
 )
 
-// aboutToWait says whether a run that waits for nothing yet is about to: it is being suspended, or put back after a
-// loss.
+// aboutToWait reports whether a run without waits is about to wait: it is being suspended, or restored after a loss.
 func (s *Resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
 	if s.suspending(ctx, chat, id, answers) {
 		return true
@@ -277,12 +274,12 @@ func (s *Resumer) aboutToWait(ctx context.Context, chat memory.Chat, id string, 
 	return err == nil && n > 0 && head.Waiting != nil && !events[n-1].Terminal()
 }
 
-// suspending says whether a run is open that has shown what these answers are to: it is being
-// suspended, or its process died before it was.
+// suspending reports whether an open run has shown the waits that answers refer to. The run is being suspended, or its
+// process died before that.
 func (s *Resumer) suspending(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) bool {
 	open, err := s.Store.Turns.OpenRun(ctx, chat)
 	if err != nil || open == nil || open.Run != id {
-		w, err := s.Store.Suspensions.Rest(ctx, chat) // suspended just now
+		w, err := s.Store.Suspensions.Rest(ctx, chat) // the run was just suspended
 		return err == nil && w != nil && w.Run == id
 	}
 	state, err := s.Store.Suspensions.State(ctx, chat, id)
@@ -293,18 +290,18 @@ func (s *Resumer) suspending(ctx context.Context, chat memory.Chat, id string, a
 	if err != nil {
 		return false
 	}
-	var unknown *api.Problem // what else is wrong is said once it waits
+	var unknown *api.Problem // other errors are reported once the run waits
 	return !errors.As(fit(ctx, answers, pending, id), &unknown) || unknown.Code != webapi.CodeUnknownWait
 }
 
-// answeredBefore gives a run that does not wait, if these are the answers with which it went on.
+// answeredBefore returns a run that does not wait, if it resumed with these answers.
 func (s *Resumer) answeredBefore(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	r *runs.Run, answer *runs.Final, err error) {
 	record, err := s.Store.Runs.Record(ctx, chat, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost it before it was told how the run ended
+	if record == nil || record.Rewound || record.Body == "" { // "": Redis lost the record before the answer was stored
 		return nil, nil, problem.ErrLostRun
 	}
 	decisions, err := s.Store.Suspensions.Answers(ctx, chat, id)
@@ -332,14 +329,14 @@ func (s *Resumer) answeredBefore(ctx context.Context, chat memory.Chat, id strin
 	if r == nil || r.Chat != chat || s.Registry.Outdated(ctx, r) {
 		r = s.Streams.Mirror(ctx, chat, id, answer != nil)
 	}
-	if string(record.Result) == "{}" { // of a run that no post repeats: its events say it
+	if string(record.Result) == "{}" { // no post can repeat the run; its events have the answer
 		answer = nil
 	}
 	return r, answer, nil
 }
 
-// tryReopen has a run go on, if its chat's lease can be had at once. Neither run nor error, or
-// problem.ErrQueueSlow: it is to be looked at again.
+// tryReopen resumes a run if its chat's lease is free. If it returns neither run nor error, or problem.ErrQueueSlow,
+// the caller must look at the run again.
 func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, answers []event.WaitAnswer) (
 	*runs.Run, error) {
 	w, err := s.Leaser.takeTurn(ctx, ctx, chat, "", runs.PlaceIdle)
@@ -352,7 +349,7 @@ func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 	case w.Waiting == nil || w.Waiting.Run != id || runs.Expired(w.Waiting):
 		return nil, w.Release(w.End, &s.Log)
 	}
-	// What follows must not end with the client, half way.
+	// A disconnect must not stop the following steps halfway.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*node.StoreTimeout)
 	defer cancel()
 	state, err := s.Store.Suspensions.Waiting(ctx, chat)
@@ -377,7 +374,7 @@ func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 		return nil, errors.Join(err, w.Release(w.End, &s.Log))
 	}
 	if err != nil || d.Run.Log.Last() != state.Seq || !d.Run.Log.AtWait() {
-		s.Runner.Deny(w, runs.StateLost) // its log is lost, or has a part of its end
+		s.Runner.Deny(w, runs.StateLost) // the log is lost, or has a part of the run's end
 		return nil, nil
 	}
 	if err = s.Runner.Count(ctx, d.Run); err == nil {
@@ -399,7 +396,7 @@ func (s *Resumer) tryReopen(ctx context.Context, chat memory.Chat, id string, an
 	return d.Run, nil
 }
 
-// reopened makes the driver of a run that is to go on.
+// reopened returns the driver of a run that is about to resume.
 func (s *Resumer) reopened(ctx context.Context, w *runs.Writer, state *redisstore.Waiting) *runs.Driver {
 	r := runs.NewRun(state.Run, w.Chat, state.Open.Body)
 	r.Identify(state.Open)
@@ -410,10 +407,8 @@ func (s *Resumer) reopened(ctx context.Context, w *runs.Writer, state *redisstor
 	return s.Runner.Driver(r, w, "")
 }
 
-// This file is about stopping a run: one that goes on is stopped where it is, one that waits is ended as if its waits
-// were denied.
-
-// StopRun is POST …/runs/{run}/stop.
+// StopRun handles POST …/runs/{run}/stop. An active run is stopped in its process. A run that waits ends as if its
+// waits were denied.
 func (s *Resumer) StopRun(c *gin.Context) error {
 	chat, r, err := s.Registry.Find(c)
 	if err != nil {
@@ -431,7 +426,7 @@ func (s *Resumer) StopRun(c *gin.Context) error {
 	return api.Answer(c.Writer, code, webapi.StopStatus{RunID: id, Status: status}, nil)
 }
 
-// stop stops a chat's run, which is r if this process has it.
+// stop stops a chat's run. r is the run if this process has it.
 func (s *Resumer) stop(ctx context.Context, chat memory.Chat, id string, r *runs.Run) (status string, err error) {
 	if r != nil && r.Expired(0) && !r.Log.Waiting() {
 		return webapi.Finished, nil
@@ -451,7 +446,7 @@ func (s *Resumer) stop(ctx context.Context, chat memory.Chat, id string, r *runs
 		}
 		return webapi.Finished, err
 	}
-	if errors.Is(err, api.ErrWaits) { // it is about to be suspended
+	if errors.Is(err, api.ErrWaits) { // the run is about to be suspended
 		return webapi.Finished, s.denyNow(ctx, chat, id, runs.StoppedRun)
 	}
 	if err != nil {
@@ -460,18 +455,19 @@ func (s *Resumer) stop(ctx context.Context, chat memory.Chat, id string, r *runs
 	return webapi.Stopping, nil
 }
 
-// stopHere asks the apiserver to end a run; its last events come as ever.
+// stopHere asks the apiserver to end a run. The run's last events arrive as usual.
 func (s *Resumer) stopHere(ctx context.Context, r *runs.Run) error {
 	r.Mu.Lock()
 	client := r.Client
 	r.Mu.Unlock()
 	if client == nil {
-		return nil // still waiting for its turn: it is withdrawn when its client leaves
+		return nil // the run has no turn yet; it is withdrawn when its client disconnects
 	}
 	return client.Stop(ctx, r.ID)
 }
 
-// denyNow ends a run that waits, or is about to, and waits until that is done. What does not wait any more is fine.
+// denyNow ends a run that waits or is about to wait, and returns after it has ended. It is not an error if the run does
+// not wait any more.
 func (s *Resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why *runs.Denial) error {
 	waiting, cancel := context.WithTimeout(ctx, s.Cfg.QueueWait)
 	defer cancel()
@@ -498,7 +494,7 @@ func (s *Resumer) denyNow(ctx context.Context, chat memory.Chat, id string, why 
 	return nil
 }
 
-// waitsFor says whether a chat's run waits, as far as can be seen.
+// waitsFor reports whether a chat's run waits. It returns false if Redis does not respond.
 func (s *Resumer) waitsFor(ctx context.Context, chat memory.Chat, id string) bool {
 	rest, err := s.Store.Suspensions.Rest(ctx, chat)
 	return err == nil && rest != nil && rest.Run == id

@@ -17,8 +17,8 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// postTimeout bounds a request to the apiserver that starts a run: one with images may have tens of MiB, which both
-// sides check.
+// postTimeout returns the timeout of a request to the apiserver that starts a run. A request with images may have tens
+// of MiB, which both sides check.
 func postTimeout(r api.RunRequest) time.Duration {
 	size := 0
 	for _, image := range slices.Concat(r.Images, r.ImagesBefore) {
@@ -27,7 +27,7 @@ func postTimeout(r api.RunRequest) time.Duration {
 	return node.StoreTimeout + time.Duration(size>>20)*time.Second
 }
 
-// postRun sends the run with the histories' windows to the apiserver.
+// postRun sends the run and the windows of the histories to the apiserver.
 func (s *Starter) postRun(ctx context.Context, post *post) (api.RunAccepted, error) {
 	r, p, w := post.run, post.request, post.writer
 	for key, h := range w.Histories {
@@ -39,7 +39,7 @@ func (s *Starter) postRun(ctx context.Context, post *post) (api.RunAccepted, err
 	chat := w.History(key)
 	question, hidden := openQuestion(chat, p.Message), post.loss.Quarantine
 	retried := r.RetryOf != "" && question >= 0
-	if retried { // a first attempt that was to forget something is hidden, with the question
+	if retried { // a first attempt that proposed to forget a message is hidden with its question; show both again
 		hidden = slices.DeleteFunc(slices.Clone(hidden), func(entry string) bool {
 			return entry == memory.ForgetEntry+memory.RunOf(chat.IDs()[question])
 		})
@@ -89,12 +89,12 @@ func (s *Starter) postRun(ctx context.Context, post *post) (api.RunAccepted, err
 		r.Mu.Unlock()
 		req.Memory = s.Runner.Access(r, windows)
 	}
-	// A client that leaves meanwhile cancels nothing: the run is the service's.
+	// A disconnect cancels nothing: the service owns the run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postTimeout(req))
 	defer cancel()
 	accepted, err := s.Runs.PostRun(ctx, req)
 	if err != nil {
-		// It may have arrived all the same; without a reader it must not go on.
+		// The request may have arrived anyway. Without a reader the run must not continue.
 		if !node.HasRun(err) {
 			s.Workers.Go(func() { s.Runner.Forget(r) })
 		}
@@ -103,9 +103,9 @@ func (s *Starter) postRun(ctx context.Context, post *post) (api.RunAccepted, err
 	return accepted, nil
 }
 
-// openQuestion returns the index of the question at the end of a chat's history that was answered by failures alone, or -1. The
-// question is message, so that another attempt must not store it again. Older versions stored no failures; whether such a
-// question failed is unknown.
+// openQuestion returns the index of the question at the end of a chat's history if only failures answered it, otherwise
+// -1. The question is message, so another attempt must not store it again. Older versions stored no failures, so such
+// questions are not found.
 func openQuestion(h *memory.History, message string) int {
 	for i := h.Len() - 1; i >= 0; i-- {
 		last, err := memory.Decode(h.Raw(i)[:1])
@@ -122,8 +122,8 @@ func openQuestion(h *memory.History, message string) int {
 	return -1
 }
 
-// notesShown are the notes that the agents of a chat are shown, in one round trip. What is no
-// list of notes is set aside.
+// notesShown returns the notes that the agents of a chat see, in one round trip. It first sets aside stored values that
+// are not lists of notes.
 func (s *Starter) notesShown(ctx context.Context, w *runs.Writer) (out api.RunNotes, err error) {
 	keys := []memory.Key{memory.ChatKey(w.Chat)}
 	for _, a := range w.Subagents {

@@ -16,26 +16,23 @@ import (
 	"mneme/webmemory/runs"
 )
 
-// This file is about taking over runs that other processes left, most of them by dying.
-// Before a left run is closed every process is asked that may have shown more of it than
-// Redis has, since a failover of Redis loses its last writes: what a client has seen stays
-// true, and no event's id gets two contents.
-
-// Takeover looks for chats that a process which died has left with an open run, a wait that expired, or entries in a
-// spool. It takes the lease of each if no process holds it, and leaves the rest to the leaser and the runner.
+// Takeover finds chats that a dead process left with an open run, an expired wait, or entries in a spool. It takes the
+// lease of each chat if no process holds it. The leaser and the runner do the rest.
+//
+// A failover of Redis loses the last writes. Before a run is closed, every process that may have shown more of it than
+// Redis has is therefore queried. The events that a client has seen stay true, and no event id gets two contents.
 type Takeover struct {
 	*node.Core
 	Runner *runs.Runner
 	Leaser *Leaser
 }
 
-// LookAfter looks for what others left: at once, then three times in the life of a lease.
-// It finishes runs of holders that died, and drains the spool, also of chats that no
-// client writes to again. The leases of processes that died on this disk are not waited
-// for.
+// LookAfter looks for abandoned chats at once, then three times per lease. It finishes runs of dead holders and drains
+// the spool, also for chats that no client writes to again. It does not wait for the leases of processes that died on
+// this disk.
 func (s *Takeover) LookAfter() {
-	var next time.Time // when it is time to look again
-	handled := 0       // deaths on this disk of which the runs were looked after
+	var next time.Time // time of the next look
+	handled := 0       // deaths on this disk whose runs were taken over
 	for trying := true; trying; trying = node.Pause(s.Life, node.Jitter(min(s.Cfg.Lease/3, node.RetryEvery))) == nil {
 		s.Adopt()
 		deaths := s.Spool.Deaths()
@@ -48,13 +45,13 @@ func (s *Takeover) LookAfter() {
 	}
 }
 
-// lookOnce looks at all chats that need it; died: a process on this disk did.
+// lookOnce looks at all chats that need it. died is true if a process on this disk died.
 func (s *Takeover) lookOnce(died bool) error {
 	ctx, cancel := context.WithTimeout(s.Life, node.StoreTimeout)
 	defer cancel()
 	chats, err := s.Store.Turns.Abandoned(ctx)
 	if err != nil {
-		return err // Redis is away; the health check tells
+		return err // Redis is unavailable; the health check reports it
 	}
 	if died {
 		holders, err := s.Store.Turns.Holders(ctx)
@@ -72,7 +69,7 @@ func (s *Takeover) lookOnce(died bool) error {
 	}
 	slices.SortFunc(chats, func(a, b memory.Chat) int { return strings.Compare(a.String(), b.String()) })
 	chats = slices.Compact(chats)
-	// In another order than other processes that look now: each finds chats that none has taken yet.
+	// The order is random, so that concurrent processes find chats that no other process has taken yet.
 	rand.Shuffle(len(chats), func(i, j int) { chats[i], chats[j] = chats[j], chats[i] })
 	var looking errgroup.Group
 	looking.SetLimit(runs.WriteBackers)
@@ -87,7 +84,7 @@ func (s *Takeover) lookOnce(died bool) error {
 	return looking.Wait()
 }
 
-// lookAt takes a chat's lease if no process has it; taking it drains the spool.
+// lookAt takes a chat's lease if no process holds it. Taking the lease drains the spool.
 func (s *Takeover) lookAt(chat memory.Chat) {
 	ctx, cancel := context.WithTimeout(s.Life, node.StoreTimeout)
 	defer cancel()
