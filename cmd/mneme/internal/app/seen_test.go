@@ -110,7 +110,7 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	s := startSeen(t)
-	status, run, answer := s.post("/v1/chats/tg:777:Ana/messages", `{"message":"How much is 6 times 7?"}`,
+	status, run, answer := s.post("/v1/chats/tg:quagga:Ana/messages", `{"message":"How much is 6 times 7?"}`,
 		"traceparent", "00-"+trace+"-00f067aa0ba902b7-01", "tracestate", "shop=cart9", "baggage", "customer=ana",
 		"X-AG-Chat-Id", "other")
 	require.Equal(t, http.StatusOK, status, answer)
@@ -130,7 +130,7 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 			}
 			of++
 			require.Equal(t, run, line["run"], "%v", line)
-			require.Equal(t, "tg:777:Ana", line["chat"], "%v", line)
+			require.Equal(t, "tg:quagga:Ana", line["chat"], "%v", line)
 			require.Equal(t, trace, line["trace_id"], "%v", line)
 		}
 		require.GreaterOrEqual(t, of, 2, service)
@@ -156,10 +156,10 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 		for name, values := range r.Header {
 			require.NotRegexp(t, "(?i)^(x-ag-|tracestate|baggage|mneme)", name)
 			require.NotContains(t, strings.Join(values, " "), run)
-			require.NotContains(t, strings.Join(values, " "), "777")
+			require.NotContains(t, strings.Join(values, " "), "quagga")
 		}
 		require.NotContains(t, string(r.Body), run)
-		require.NotContains(t, string(r.Body), "777")
+		require.NotContains(t, string(r.Body), "quagga")
 	}
 	require.Len(t, spans, len(asked), "each request has a parent of its own")
 
@@ -171,7 +171,7 @@ func TestARunIsSeenEverywhere(t *testing.T) {
 		require.NoError(t, json.NewDecoder(resp.Body).Decode(&page))
 		return len(page.Rows) == 1 && page.Rows[0].Calls == int64(len(asked))
 	})
-	require.Equal(t, "tg:777:Ana", page.Rows[0].Name)
+	require.Equal(t, "tg:quagga:Ana", page.Rows[0].Name)
 }
 
 // A trace is made where none comes, or what comes is none.
