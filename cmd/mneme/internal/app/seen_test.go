@@ -402,8 +402,8 @@ func TestTheTableOfFaults(t *testing.T) {
 	_, table, _ := strings.Cut(string(docs), "### What goes wrong, and what tells of it")
 	table, _, _ = strings.Cut(table, "\n###")
 	tests := map[string]bool{}
-	for _, folder := range []string{"webmemory", "webmemory/*", "access", "access/limit", "memory/journal", "memory/redisstore",
-		"proxy", "cmd/mneme", "cmd/mneme/internal/app"} {
+	for _, folder := range []string{"webmemory", "webmemory/*", "access", "access/limit", "memory/journal",
+		"memory/redisstore", "proxy", "cmd/mneme", "cmd/mneme/internal/app"} {
 		files, err := filepath.Glob("../../../../" + folder + "/*_test.go")
 		require.NoError(t, err)
 		for _, file := range files {
