@@ -38,18 +38,18 @@ type (
 // Server is the service. Make it with New, serve its Handler, end it with Drain and Close. New connects the parts. The
 // type routes holds those that handle requests.
 type Server struct {
-	*node.Core
+	core     *node.Core
 	registry *runs.Registry
 	peers    *node.Peers
 	webhooks *runs.Webhooks
 	leaser   *turns.Leaser
 	handler  http.Handler
 
-	end context.CancelCauseFunc // cancels Core.Life
+	end context.CancelCauseFunc // cancels core.Life
 }
 
 // New returns a running service that sends runs to apiserver.
-func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, apiserver *api.Client,
+func New(cfg Config, store *redisstore.Store, copies *cache.Cache, appends *spool.Spool, apiserver *api.Client,
 	log zerolog.Logger) *Server {
 	cfg = cfg.WithDefaults()
 	store.RunLife, store.ResumeLife = cfg.RunTimeout, cfg.KeepRuns
@@ -77,7 +77,7 @@ func New(cfg node.Config, store *redisstore.Store, copies *cache.Cache, appends 
 		c.Telemetry = telemetry.Open("", log)
 	}
 	c.Sessions = &node.SessionLogs{Dir: cfg.SessionLogs, Log: c.Telemetry.Often}
-	s := &Server{Core: c}
+	s := &Server{core: c}
 	c.Life, s.end = context.WithCancelCause(context.Background())
 
 	// From the bottom up: each part calls only the parts above it.
@@ -163,15 +163,15 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // janitor expires finished runs and moves idle chats to the cold tier.
 func (s *Server) janitor() {
-	tick := time.NewTicker(max(s.Cfg.KeepRuns/10, time.Second))
+	tick := time.NewTicker(max(s.core.Cfg.KeepRuns/10, time.Second))
 	defer tick.Stop()
 	for {
-		s.Workers.Go(s.Tier.Sweep) // Sweep waits for the store
+		s.core.Workers.Go(s.core.Tier.Sweep) // Sweep waits for the store
 		select {
-		case <-s.Life.Done():
+		case <-s.core.Life.Done():
 			return
 		case <-tick.C:
-			s.EndStore.Sweep()
+			s.core.EndStore.Sweep()
 			s.registry.Expire()
 		}
 	}
@@ -201,7 +201,7 @@ func (s *Server) Drain(ctx context.Context) {
 // Close ends the remaining runs and waits for all workers.
 func (s *Server) Close() {
 	s.end(problem.ErrShutdown)
-	s.Workers.Wait()
+	s.core.Workers.Wait()
 	s.leaser.Keeper.Close() // after all workers, which may hold leases
 	s.peers.Between.CloseIdleConnections()
 	s.webhooks.Webhook.CloseIdleConnections()
