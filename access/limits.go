@@ -69,7 +69,7 @@ type Limits struct {
 	Stored int64   `yaml:"-"      json:"-"` // bytes that a tenant may store, 0 for any number
 }
 
-// Empty says whether nothing is bounded.
+// Empty reports whether there are no limits.
 func (l Limits) Empty() bool { return len(l.Rate) == 0 && len(l.Budget) == 0 && l.Stored == 0 }
 
 // pers are the times of rates by their letters.

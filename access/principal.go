@@ -52,7 +52,7 @@ type Principal struct {
 // Anyone is the principal of every request to a service without keys.
 var Anyone = Principal{Scopes: Scopes}
 
-// HasScope says whether the principal has a scope. Admin has all of keys.
+// HasScope reports whether the principal has a scope. Admin includes all scopes of keys.
 func (p Principal) HasScope(s Scope) bool {
 	switch s {
 	case Open, AnyKey:

@@ -163,7 +163,7 @@ type run struct {
 	// sources knows whose words the agents were given.
 	sources provenance.Ledger
 
-	state    *state       // what the run goes on from; nil for one that begins
+	state    *state       // state that the run resumes from; nil for a new run
 	answers  loop.Answers // to what it waited for
 	unusable error        // why it cannot go on
 	used     event.Usage  // by the master's loop, where that waits

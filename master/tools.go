@@ -47,7 +47,7 @@ func (r *run) kit() {
 	}
 }
 
-// checkToolNames says whether the master's model can tell its tools apart.
+// checkToolNames returns an error if two of the master's tools have the same name.
 func (r *run) checkToolNames(tools []loop.Tool) error {
 	if len(r.own) == 0 { // the others were told apart by the configuration
 		return nil

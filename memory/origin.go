@@ -35,7 +35,7 @@ func (a Authority) rank() int {
 	return len(authorities)
 }
 
-// LowerThan says whether the authority is lower than another one.
+// LowerThan reports whether a is lower than b.
 func (a Authority) LowerThan(b Authority) bool { return a.rank() > b.rank() }
 
 // Foreign reports whether the author of the words has no say in the run: a client beside the message, the author of a

@@ -128,7 +128,7 @@ func readHead(resp *http.Response, waited *time.Duration, hide hider) (*answer, 
 // refused reports whether the backend refused the attempt.
 func (a *answer) refused() bool { return a.status >= 300 || a.failed }
 
-// subject is what the refusal says is at fault, as metrics call it.
+// subject returns the metrics label of the cause of a refusal.
 func (a *answer) subject() string {
 	switch {
 	case a.role != thinking.RoleNone:
@@ -152,7 +152,7 @@ func (a *answer) next() (wire.Frame, error) {
 	return a.hide.frame(f), err
 }
 
-// hasMore reports whether the next event of a stream is here already.
+// hasMore reports whether the next event of a stream has arrived already.
 func (a *answer) hasMore() bool { return a.stream.frames.HasMore() }
 
 // close ends the answer, with all that was not kept of it. It may be called twice.

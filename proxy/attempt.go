@@ -151,7 +151,7 @@ type cure struct {
 	// names; if that does not help, another cure of its kind goes for all.
 	partial bool
 
-	subject     string                           // what the backend refused, as metrics call it
+	subject     string                           // metrics label of the refused parameter or content
 	rules       []sanitize.Rule                  // that the refusal teaches; the attempt keeps them
 	amend       func(replayed) (replayed, error) // changes the request before the last hop; nil for nothing
 	bare        bool                             // items of Responses go without their ids

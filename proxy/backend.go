@@ -33,7 +33,7 @@ type backend struct {
 	speaks      wire.Dialect // with the vendor: dialect, but for Responses and Interactions, which are held as messages
 	models      modelMap
 	close       func()
-	circuitOpen func() bool   // it failed too often and is left alone
+	circuitOpen func() bool   // it failed too often and is not called
 	resting     *atomic.Int64 // until when it is not asked if another one can be, in Unix ns, see failed
 	ill         *atomic.Int64 // until when conversations that left it do not return, in Unix ns
 	cli         *cli          // of kind copilot; nil for any other
@@ -76,7 +76,7 @@ func (b *backend) configured(model string) sanitize.Profile {
 	return b.config.Profile.Apply(p)
 }
 
-// modelInfo is what is known of a model of a backend.
+// modelInfo returns the facts known about a model of a backend.
 type modelInfo struct {
 	profile sanitize.Profile // with what rules say of it
 	rules   []sanitize.Rule  // that refusals have taught

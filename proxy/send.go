@@ -21,7 +21,7 @@ import (
 // errSentBefore is of an attempt that is equal to one before it, and not sent.
 var errSentBefore = errors.New("the same request was sent and refused before")
 
-// sentCall is what cures can change of a call.
+// sentCall is the part of a call that cures can change.
 type sentCall struct {
 	body  []byte
 	betas string

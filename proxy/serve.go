@@ -250,7 +250,7 @@ func (s *Server) conclude(ctx context.Context, x *request, err error) (outcome s
 	switch {
 	case !x.client.started:
 		x.client.Header().Set("Content-Type", "application/json")
-		_ = x.client.writeBody(f.Status, f.Body(x.endpoint.dialect)) // a client that is gone needs no answer
+		_ = x.client.writeBody(f.Status, f.Body(x.endpoint.dialect)) // a disconnected client needs no answer
 		if f.Status < 500 {
 			return outcomeRefused
 		}

@@ -1,9 +1,10 @@
-// Package webmemory is the public service. It takes a message to a chat, brings the chat's histories up to date, asks the
-// apiserver to answer, stores each event before a client sees it, and relays it. Package api is its contract and a client.
+// Package webmemory is the public service. It takes a message to a chat, brings the chat's histories up to date, asks
+// the apiserver to answer, stores each event before a client sees it, and relays it. Package api is its contract and a
+// client.
 //
 // It owns the table of routes, readiness, keys, and the goroutines that watch over Redis, dead processes, lists and
-// erasures. A run goes on when its client leaves. If its process dies, another process finishes it. The service never
-// shows an event that is not stored, and never writes to a chat without the chat's lease.
+// erasures. A run continues after its client disconnects. If its process dies, another process finishes it. The service
+// never shows an event that is not stored, and never writes to a chat without the chat's lease.
 //
 // # Parts
 //
@@ -28,7 +29,7 @@
 //	turns/start.go         builds the run's request to the apiserver
 //	runs/driver.go         reads events, stores each (runs/writer.go), then shows it; stores the final answer
 //	runs/streams.go        streams the events to readers, or waits for the end
-//	runs/runner.go         gives the lease back
+//	runs/runner.go         releases the lease
 //
 // memory/DESIGN.md explains the order of writes, fencing, and what happens at each death.
 package webmemory

@@ -98,5 +98,5 @@ func (l *Log) Erase(ctx context.Context, tenant memory.Tenant) error {
 	return nil
 }
 
-// StartID is the id behind which the entries from a time on are.
+// StartID returns an id that precedes all entries from t on.
 func StartID(t time.Time) string { return fmt.Sprintf("%d-0", max(t.UnixMilli(), 1)-1) }

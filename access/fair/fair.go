@@ -92,7 +92,7 @@ func (p *Places) In(ctx context.Context, tenant memory.Tenant, do func() error) 
 	return do()
 }
 
-// InUse is how many places are taken now.
+// InUse returns the number of places in use.
 func (p *Places) InUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -40,7 +40,7 @@ const (
 	Release        Unclosed = "release"  // nothing is charged
 )
 
-// OutagePolicy says what becomes of calls while Redis does not answer.
+// OutagePolicy selects how calls are treated while Redis is unavailable.
 type OutagePolicy string
 
 // The policies.
@@ -62,12 +62,12 @@ type Bounds struct {
 // Options are what a Limiter goes by. A zero value means its default.
 type Options struct {
 	Bounds
-	Lease        time.Duration // after which a call counts as dead; 10 min
+	Lease        time.Duration // time after which a call counts as dead; 10 min
 	Unclosed     Unclosed      // ChargeEstimate
 	OutagePolicy OutagePolicy  // Refuse
 	AwayCalls    int64         // with Allow: how many calls a process lets pass in one outage; 100
 	Patience     time.Duration // for Redis's answer; 2 s
-	RunLease     time.Duration // after which a run of a process that died does not count; 30 s
+	RunLease     time.Duration // time after which a run of a dead process no longer counts; 30 s
 	Keep         time.Duration // for which counters are kept; tally.Keep
 	Log          zerolog.Logger
 }

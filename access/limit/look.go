@@ -15,8 +15,8 @@ var look = redisscript.New(lua, "books", "look")
 type Use struct {
 	Limit    string      `json:"limit"` // as it is configured, such as 20usd/month, 60/m or 8atonce
 	Unit     access.Unit `json:"unit"`
-	Most     int64       `json:"most"`  // what the limit is
-	Spent    int64       `json:"spent"` // of a rate: what has not come back yet
+	Most     int64       `json:"most"`  // the limit
+	Spent    int64       `json:"spent"` // for a rate: the part that is still in use
 	Reserved int64       `json:"held"`  // what calls that run may take at most, or how many calls or runs go on
 	// Resets is when the budget begins anew, or the rate is unused again if nothing more comes. It is zero for a total,
 	// for what is at once, and for a rate that is unused.

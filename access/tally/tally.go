@@ -44,7 +44,7 @@ const pageRows = 1000
 // ErrQuery is wrapped by refusals of a question; the text is for the caller.
 var ErrQuery = errors.New("no such usage")
 
-// Dimension is a dimension: what a row stands for.
+// Dimension selects what a row counts.
 type Dimension string
 
 // The dimensions.

@@ -144,7 +144,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client is gone; the error cannot be told
+	_ = e.Encode(v) // the client has disconnected, so the error cannot be reported
 }
 
 // maxProblem bounds what is read of an error answer, in bytes.

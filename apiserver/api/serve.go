@@ -104,7 +104,7 @@ func send(log *Log, cursor *int64, stream *sse.Writer) (changed <-chan struct{})
 		switch {
 		case err != nil:
 			if errors.Is(err, io.EOF) || stream.Closing(closing(log.run, err)) == nil {
-				_ = stream.Flush() // the client is gone; the error cannot be told
+				_ = stream.Flush() // the client has disconnected, so the error cannot be reported
 			}
 			return nil
 		case changed == nil:

@@ -155,7 +155,7 @@ func (s *Server) Script(f func(*Turn)) {
 	s.script = f
 }
 
-// Calls are the calls of a method, in the order in which they came.
+// Calls returns the calls of a method, in order of arrival.
 func (s *Server) Calls(method string) []Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *Server) Live() []string {
 	return out
 }
 
-// Transcript is what was said in a session: prompts and answers in turn.
+// Transcript returns the prompts and answers of a session, in order.
 func (s *Server) Transcript(id string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

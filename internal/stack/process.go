@@ -23,7 +23,7 @@ type Process struct {
 	Dir    string   // where it runs
 	Log    string   // the file that gets its output, all lives in one; empty for none
 	Ready  func() error
-	OnExit func(err error, expected bool) // told of each end, before those that wait for it; nil for none
+	OnExit func(err error, expected bool) // called at each end of the process, before waiters return; nil for none
 
 	mu   sync.Mutex
 	life *life // guarded by mu; nil while it is down

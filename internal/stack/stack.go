@@ -167,7 +167,7 @@ func redisReady(p *Process, addr string) func() error {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 		_, _ = io.WriteString(conn, "PING\r\nINFO server\r\nQUIT\r\n")
-		reply, _ := io.ReadAll(conn) // what has come says enough
+		reply, _ := io.ReadAll(conn) // a partial reply is enough
 		// It answers no PING while it reads its files. Another process at its address is not this one.
 		if text := string(reply); !strings.HasPrefix(text, "+PONG") ||
 			!strings.Contains(text, fmt.Sprintf("process_id:%d\r", p.Pid())) {

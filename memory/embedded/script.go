@@ -88,7 +88,7 @@ func (s *scripts) run(peer *server.Peer, args []string) {
 	s.eval(peer, script, args[3:3+keys], args[3+keys:])
 }
 
-// manage answers SCRIPT, of which there is only LOAD.
+// manage answers SCRIPT. Only LOAD is supported.
 func (s *scripts) manage(peer *server.Peer, args []string) {
 	if len(args) != 3 || !strings.EqualFold(args[1], "LOAD") {
 		peer.WriteError("ERR unknown subcommand or wrong number of arguments for 'SCRIPT'")

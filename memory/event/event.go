@@ -441,7 +441,7 @@ func (e Event) Terminal() bool {
 	return last
 }
 
-// Blocking says whether nothing follows the event until it is answered from outside.
+// Blocking reports whether no event follows until an answer from outside arrives.
 func (e Event) Blocking() bool {
 	_, ok := e.Payload.(*RunWaiting)
 	return ok

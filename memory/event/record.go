@@ -7,7 +7,7 @@ import "encoding/json"
 type Record struct {
 	Usage    Usage `json:"usage,omitzero"`
 	Recalled int   `json:"recalled,omitempty"` // messages that the run's agents were given of what was said before
-	// Window is the id of the oldest message from which on the prompt had all messages, empty for none.
+	// Window is the id of the oldest message of the prompt's contiguous part, empty for none.
 	Window string `json:"window,omitempty"`
 	// RecalledIDs are the ids of the first MaxRecalledIDs messages that were recalled.
 	RecalledIDs []string `json:"given,omitempty"`
@@ -22,9 +22,9 @@ const MaxRecord = 300
 // MaxRecalledIDs bounds Record.RecalledIDs.
 const MaxRecalledIDs = 64
 
-// NewRecord is the record of a run that was given messages of what was said before. The model that wrote the answer is the master's, or that of the subagent that the
-// user talks to, which is called without the master. A name that would make the record too long is left out. Nil for
-// a run that took nothing.
+// NewRecord returns the record of a run, or nil for a run without usage, recalled messages and calls. Its model is the
+// master's, or that of the subagent that the user talks to without the master. A name that would make the record longer
+// than MaxRecord is left out.
 func NewRecord(used Usage, window string, recalled []string, calls []ModelCall) *Record {
 	r := &Record{Usage: used, Recalled: len(recalled), Calls: len(calls)}
 	own := false

@@ -290,7 +290,7 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	var err error
-	if prevErr == nil { // an earlier failure was told to the caller that met it
+	if prevErr == nil { // an earlier failure was returned to its caller
 		err = j.syncHeld()
 	}
 	j.mu.Lock()

@@ -218,5 +218,5 @@ func edges(text string) string {
 	return memory.Shorten(text, most) + "\n" + text[start:]
 }
 
-// hasTerms tells whether a text has words to search by.
+// hasTerms reports whether a text has search terms.
 func hasTerms(text string) bool { return len(textindex.Terms(text)) > 0 }

@@ -47,7 +47,7 @@ func (s span) lastBefore(t time.Time) span {
 	return s
 }
 
-// intersect is the part of a span that lies in another one; false for none.
+// intersect returns the common part of two spans; false if there is none.
 func (s span) intersect(other span) (span, bool) {
 	s = s.lastBefore(other.end)
 	s.start = slices.MaxFunc([]time.Time{s.start, other.start}, time.Time.Compare)

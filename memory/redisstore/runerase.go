@@ -143,7 +143,7 @@ func (s Runs) takeCallsBack(ctx context.Context, chat memory.Chat, runs []string
 				p.HGetAll(ctx, callsKey(chat, f[len("r:"):]))
 			}
 		})
-		if err != nil && !redisscript.WrongType(err) { // a value of another program is no call
+		if err != nil && !redisscript.WrongType(err) { // values of other programs are not calls
 			return err
 		}
 		for i, cmd := range calls {

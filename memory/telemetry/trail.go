@@ -158,7 +158,7 @@ func Concerns(ctx context.Context, chat, run string) {
 	}
 }
 
-// MarkLogged says that the handler writes the request's log line itself.
+// MarkLogged records that the handler writes the request's log line itself.
 func MarkLogged(ctx context.Context) {
 	if r, ok := ctx.Value(key{}).(*request); ok {
 		r.logged = true

@@ -217,7 +217,7 @@ type Feedback struct {
 	// had, the passage then adds nothing.
 	Text        func(document string, passage int) string
 	Weight      float64 // of the added words together, those of the query having the rest of 1; below 1
-	MaxStrength float64 // the Strength from which on nothing is added; 0 for none
+	MaxStrength float64 // nothing is added to a query of at least this Strength; 0 for no limit
 }
 
 // How many passages words are taken from, and how many are added at most.

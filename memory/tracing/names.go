@@ -19,7 +19,7 @@ import (
 // Operation is a kind of span.
 type Operation struct {
 	name        string
-	subjectKey  attribute.Key // what says what it is about
+	subjectKey  attribute.Key // attribute key of the span's subject
 	kind        trace.SpanKind
 	observation string // as Langfuse calls it
 	inference   string // as OpenInference does

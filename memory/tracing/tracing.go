@@ -84,7 +84,7 @@ type Begin struct {
 	Subject   string // the name of the agent, tool, model or memory
 	User      string // "" for none
 	Call      string // of the delegation that it is; "" for another span
-	Link      string // traceparent of what it goes on from; "" for none
+	Link      string // traceparent of the span that it continues; "" for none
 }
 
 // Start begins a span below a trail's, and gives the trail of what it does. A trail that comes from nowhere begins a
@@ -108,7 +108,7 @@ func (t *Tracer) Start(trail telemetry.Trail, b Begin) (*Span, telemetry.Trail) 
 	return &Span{span, t.content}, trail.WithSpan(c.TraceID().String(), c.SpanID().String(), c.TraceFlags().String())
 }
 
-// spanContext is what a traceparent names; no valid one for "".
+// spanContext returns the span context of a traceparent; for "" it is invalid.
 func spanContext(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
 		propagation.MapCarrier{"traceparent": traceparent}))

@@ -60,7 +60,7 @@ func (b *inbox) notify(method string, params jsontext.Value) {
 	}
 }
 
-// heard is the route of a session of which the CLI says something; nil for none.
+// heard returns the route of the session in an event of the CLI, or nil.
 func (b *inbox) heard(id string) *route {
 	r, closed := (*Router)(b).route(id)
 	switch {

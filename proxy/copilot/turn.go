@@ -11,8 +11,8 @@ type step int
 const (
 	running       step = iota // more events will come
 	parked                    // it waits for results of tool calls
-	idle                      // it is over
-	sessionClosed             // it is over, and so is its session
+	idle                      // the turn has ended
+	sessionClosed             // the turn and its session have ended
 )
 
 // promptState is the state machine of one prompt, until its session is idle again. It is the only

@@ -53,7 +53,7 @@ func InteractionsRequest(body []byte) (t chatwire.Translated, err error) {
 	return t, err
 }
 
-// isUserBlock reports whether a block of a message of the user's is no result of a tool.
+// isUserBlock reports whether a block of a user message is not a tool result.
 func isUserBlock(b wire.Block) bool { return b.Type != wire.ToolResultBlock }
 
 // config translates how the model is to answer, and takes what it reads out of the members that have no counterpart.
@@ -84,7 +84,7 @@ func config(in wire.Request) (*generationConfig, jsontext.Value, error) {
 // steps translates messages.
 type steps struct {
 	out       []jsontext.Value
-	lastUser  int               // the message in which the user spoke last
+	lastUser  int               // index of the user's latest message
 	names     map[string]string // of called tools, by the ids of the calls
 	callTexts map[string]string // what the calls were that are told in words, by their ids
 }

@@ -28,7 +28,7 @@ type Rule struct {
 	Name string `yaml:"member"`
 	// Value is the one value, as JSON, that is left out; empty for any.
 	Value string `yaml:"value"`
-	// ConflictsWith is the member together with which it is left out; empty for any request.
+	// ConflictsWith is the member whose presence removes this one; empty for any request.
 	ConflictsWith string `yaml:"beside"`
 	// Replacement is the member that takes over its value; empty for none.
 	Replacement string `yaml:"instead"`

@@ -70,8 +70,8 @@ type Observer struct {
 	answer     Answer        // the answer, if it came as one JSON body
 	chatBytes  int           // bytes collected so far of chat
 	overflow   bool          // the answer was longer than maxKept and is not recorded
-	finished   bool          // the stream said that the answer is over
-	complete   bool          // all of the answer is there
+	finished   bool          // the stream reported the end of the answer
+	complete   bool          // the answer is complete
 }
 
 // NewObserver observes one answer. Recurring says that the vendor may give its tool ids again,

@@ -29,7 +29,7 @@ type grownBlock struct {
 	broken    bool // it cannot be understood
 }
 
-// Size is how many bytes are kept of the answer.
+// Size returns the number of buffered bytes of the answer.
 func (a *Assembler) Size() int { return a.size }
 
 // Add takes the next event. An event for a block that is not open is an error; it counts as far as it can be understood.

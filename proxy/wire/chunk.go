@@ -18,7 +18,7 @@ type Chunk struct {
 // Choice is what a chunk says of one choice.
 type Choice struct {
 	Index    int64
-	Finish   string // why the choice ended; empty if it goes on
+	Finish   string // reason for the end of the choice; empty if it continues
 	Ending   Span   // of Finish
 	Complete bool   // the completion came whole
 	Span            // of what is added to the message, or of the message
@@ -85,12 +85,12 @@ func (c *Chunk) Failed() bool {
 	return len(failure) > 0 && failure.Kind() != 'n' || BaseResponseFailed(c.Raw(c.Members.Get("base_resp")))
 }
 
-// IsFinal reports whether the chunk is one after which a stream may end.
+// IsFinal reports whether a stream may end after the chunk.
 func (c *Chunk) IsFinal() bool {
 	return c.Done() || c.Failed() || len(c.Choices) > 0 && c.Choices[0].Finish != ""
 }
 
-// IsPreamble reports whether the chunk says that an answer will come, and nothing of it.
+// IsPreamble reports whether the chunk announces an answer without any content.
 func (c *Chunk) IsPreamble() bool {
 	if c.Raw(c.Members.Get("choices")).Kind() != '[' || c.IsFinal() || c.Raw(c.Members.Get("usage")).Kind() == '{' {
 		return false

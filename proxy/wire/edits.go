@@ -29,7 +29,7 @@ func (e *Edits) Join(other Edits) { e.list = append(e.list, other.list...) }
 // with the comma that separates it from its neighbour. The spans are all elements or members, in
 // order.
 func (e *Edits) Keep(spans []Span, keep func(i int) bool) {
-	last := -1 // index of the last one that stays
+	last := -1 // index of the last member that stays
 	for i := 0; i < len(spans); i++ {
 		if keep(i) {
 			last = i
@@ -85,7 +85,7 @@ func Without(v []byte, names ...string) []byte {
 	return e.Apply(v)
 }
 
-// Merged is an object with those members of another one that it lacks.
+// Merged returns an object with the members of another object that it lacks.
 func Merged(object, more []byte) []byte {
 	if len(object) == len("{}") {
 		return more

@@ -154,7 +154,7 @@ func (r *run) seqs() []int64 { return slices.Sorted(maps.Keys(r.events)) }
 // first is the earliest event that was received.
 func (r *run) first() received { return r.events[r.seqs()[0]] }
 
-// hasOutcome says whether a client saw the run come to an end that ok accepts.
+// hasOutcome reports whether a client saw an outcome of the run that ok accepts.
 func (r *run) hasOutcome(ok func(outcome string) bool) bool {
 	for _, e := range r.events {
 		if p, finished := e.event.Payload.(*event.RunFinished); finished && ok(p.Outcome) {

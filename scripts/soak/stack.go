@@ -95,7 +95,7 @@ func (v *service) start() error {
 	return v.Start()
 }
 
-// onExit is told of the end of a life.
+// onExit handles the end of a process.
 func (v *service) onExit(err error, expected bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -243,7 +243,7 @@ func (t *tool) claim(ctx context.Context, c memory.ClaimRequest) (memory.Claimed
 	return got, errors.New("it is not known whether this call was made, since what made it died; it is not repeated")
 }
 
-// claimResult is what a model reads of a call that is done.
+// claimResult returns the text that a model gets for a completed call.
 func (t *tool) claimResult(c memory.Claimed, err error) (string, error) {
 	if err != nil {
 		return "", err

@@ -74,7 +74,7 @@ func (d *Definitions) prepare(def Definition, log zerolog.Logger) *prepared {
 	return p
 }
 
-// shouldLog says whether something is said for the first time.
+// shouldLog reports whether a text has not been logged before.
 func (d *Definitions) shouldLog(what string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

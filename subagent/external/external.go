@@ -114,11 +114,11 @@ type Caller interface {
 // Returned is what a call gave.
 type Returned struct {
 	Text        string       // at most memory.MaxToolResult bytes are kept of it
-	Failed      bool         // the tool itself says that it failed
-	Elicitation *Elicitation // it asks a person before it goes on; Text is empty then
+	Failed      bool         // the tool itself reported a failure
+	Elicitation *Elicitation // set if the tool asks a person before it continues; Text is empty then
 }
 
-// Elicitation is what a tool wants to know from a person.
+// Elicitation is a tool's question to a person.
 type Elicitation struct {
 	Questions []Question
 	State     json.RawMessage // opaque: given back with the answers

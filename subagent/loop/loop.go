@@ -323,7 +323,7 @@ func (l Loop) callAll(ctx context.Context, s *state, o Observer) (pending []even
 	return pending, nil
 }
 
-// historyText is what a history keeps of a call's result.
+// historyText returns the part of a call's result that the history stores.
 func (l Loop) historyText(c memory.ToolCall, result string) string {
 	if k, ok := l.tool(c.Function.Name).(Keeper); ok {
 		return k.HistoryText(result)

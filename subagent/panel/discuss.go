@@ -26,7 +26,7 @@ type contribution struct {
 	letter string // A, B, C …
 	member string
 	text   string
-	err    error // why there is no text
+	err    error // error of a contribution without text
 }
 
 // review is what one member said of the answers of the others.

@@ -49,7 +49,7 @@ type Deletion struct {
 	BelowVersion int64
 }
 
-// Candidates is what a Searcher gives.
+// Candidates is the result of a Searcher.
 type Candidates struct {
 	Entries    []Entry
 	HasMore    bool // there may be others

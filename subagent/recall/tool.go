@@ -130,7 +130,7 @@ func (t *tool) Call(ctx context.Context, call memory.ToolCall) (string, error) {
 	return result, nil
 }
 
-// HistoryText is what a history keeps of a result.
+// HistoryText returns the part of a result that the history stores.
 func (t *tool) HistoryText(result string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // Collected is what the events of a run add up to, as far as they have come.
 type Collected struct {
 	Result
-	Pending []event.Wait // what the run waits for, if it does
+	Pending []event.Wait // the waits of a waiting run
 
 	failure *event.Error
 	failed  float64 // when it did, in Unix seconds

@@ -112,7 +112,7 @@ func (s *stream) walk(ctx context.Context) iter.Seq2[event.Event, error] {
 	}
 }
 
-// canRetry says whether another connection may bring what this one did not.
+// canRetry reports whether another connection may deliver the missing events.
 func (s *stream) canRetry(err error) bool {
 	var refused *api.Problem
 	switch {

@@ -458,7 +458,7 @@ func messageOf(raw json.RawMessage) message {
 // forkPrefix returns the prefix of the ids of a chat's forks.
 func forkPrefix(chat memory.Chat) string { return fmt.Sprintf("%.100s.fork-", chat) }
 
-// ignoreNotEmpty returns an error of filling a chat. If the chat was filled before, that is no error, and made is false.
+// ignoreNotEmpty returns the error of filling a chat. A chat that was filled before is not an error; made is false then.
 func ignoreNotEmpty(err error) (created bool, _ error) {
 	if p := new(api.Problem); errors.As(err, &p) && p.Code == webapi.CodeChatNotEmpty {
 		return false, nil

@@ -149,7 +149,7 @@ func (c *call) goOn(r *http.Request, t responseswire.Translated, newest, refers 
 	return nil
 }
 
-// belongsTo says whether a chat is the one that a request names, or was forked from it.
+// belongsTo reports whether chat is the chat that a request names, or a fork of it.
 func belongsTo(chat, base *memory.Chat) bool {
 	return base == nil || chat != nil && (*chat == *base || strings.HasPrefix(chat.ID(), forkPrefix(*base)))
 }

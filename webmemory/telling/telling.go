@@ -16,7 +16,7 @@ import (
 	"mneme/memory/textindex"
 )
 
-// Asserts says whether a quote, with normalised white space, is told by the writer of a message.
+// Asserts reports whether the writer of a message asserts a quote, which has normalised white space.
 func Asserts(message, quote string) bool {
 	if len(message) > maxMessage {
 		return false

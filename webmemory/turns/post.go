@@ -44,7 +44,7 @@ type post struct {
 	rewindID string             // place: the messages that were set aside for the post, "" for none
 	noted    bool               // note: the run has a record
 	openRun  redisstore.OpenRun // open
-	loss     redisstore.Loss    // open: what Redis lost of the chat, and what else came in the same round trip
+	loss     redisstore.Loss    // open: the chat's data that Redis lost, and other values of the same round trip
 	notes    api.RunNotes       // open
 }
 
@@ -62,7 +62,7 @@ var postSteps = []func(*Starter, context.Context, *post) error{
 // start starts the run of a post and leaves it to a driver. If it returns a record, the run exists already.
 func (s *Starter) start(ctx context.Context, r *runs.Run, request webapi.MessageRequest) (*redisstore.Record, error) {
 	p := &post{request: request, run: r}
-	r.User, _ = r.Chat.Tenant().User(request.User) // a name that is no user id has no notes
+	r.User, _ = r.Chat.Tenant().User(request.User) // an invalid user id has no notes
 	if err := s.admit(ctx, p); err != nil || p.record != nil {
 		return p.record, err
 	}

@@ -83,7 +83,7 @@ func (c Config) withDefaults() Config {
 type origin struct {
 	Scope
 	minted bool // the conversation's id was made for this request
-	final  bool // no request goes on from the answer
+	final  bool // no later request continues from the answer
 }
 
 type originKey struct{}

@@ -30,7 +30,7 @@ type format struct {
 	Type string `json:"type"`
 }
 
-// noText is the type of the first part that is no text; empty for none.
+// noText returns the type of the first part that is not text, or "".
 func noText(parts wire.ChatContent) string {
 	for _, p := range parts {
 		if p.Type != wire.TextBlock && p.Type != "refusal" {

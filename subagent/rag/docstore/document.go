@@ -27,7 +27,7 @@ type Document struct {
 	Text     string    `json:"text"`
 }
 
-// SourceFile says which file a document was read from, and how.
+// SourceFile describes the file that a document was read from, and the loader.
 type SourceFile struct {
 	// Origin names the directory, or the single file, that the document is kept in step
 	// with; "" for one that was put by itself.

@@ -50,7 +50,7 @@ type Local struct {
 	Proxy     Endpoint `yaml:"proxy"`
 }
 
-// Endpoint is where a service listens, host:port.
+// Endpoint is the address at which a service listens, host:port.
 type Endpoint struct {
 	Listen string `yaml:"listen"`
 }

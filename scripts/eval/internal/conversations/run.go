@@ -78,7 +78,7 @@ type judge struct {
 	evidence []string // texts
 }
 
-// count says which evidence stands in the text of some hits.
+// count returns the evidence that the texts of hits contain.
 func (j judge) count(hits []Hit) (n int) {
 	for _, text := range j.evidence {
 		if slices.ContainsFunc(hits, func(h Hit) bool { return matches(text, h.Text) }) {
